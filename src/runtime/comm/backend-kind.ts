@@ -26,6 +26,14 @@ export interface HostSpec {
   readonly worldSecret?: string;
 }
 
+/** One host's part in what the hosts of a generation tell each other for a backend. It runs in their launchers. */
+export interface HostMirror {
+  /** Takes what another host's part has sent; of one host in its order. */
+  receive(message: unknown): void;
+  /** Ends it: sends what is still to be sent. Idempotent. */
+  close(): void;
+}
+
 /** What a backend needs for worlds of several hosts: `H` is its handle, `O` its options. */
 export interface AcrossHosts<H extends HostHandle = HostHandle, O extends object = object> {
   /** What ranks on other hosts need of the handle: it is sent in the clear. */
@@ -34,6 +42,12 @@ export interface AcrossHosts<H extends HostHandle = HostHandle, O extends object
   adopt(published: unknown, worldSecret: string): H;
   /** The options of the ranks of this host, which others reach at `address`. */
   optionsAt(options: O, address: string): O;
+  /**
+   * Makes this host's part, where the hosts have something to tell each other: then their launchers must be ours.
+   * @param isFirst whether this is the first host
+   * @param send sends a message, which structuredClone can copy, to the parts of all other hosts
+   */
+  mirror?(host: H, isFirst: boolean, send: (message: object) => void): HostMirror;
 }
 
 /** Says what an option must be when `value` is not that. `ranks`: the size of the world that it is for. */

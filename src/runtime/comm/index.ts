@@ -11,6 +11,7 @@ export {
   checkRanks,
   type EngineJoin,
   type HostHandle,
+  type HostMirror,
   type HostSpec,
   isDuration,
   isFlag,

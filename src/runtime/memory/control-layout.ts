@@ -2,10 +2,11 @@
  * The layout of the control segment, in 32-bit words: a header with the world's failure, what each rank's turn
  * is, who is here and the ranks' joint turns; then a table of groups. A group has a failure of its own, a small blob (NCCL's
  * unique id), and per member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their
- * flight notes.
+ * flight notes. In a world of several hosts each rank's outbox (outbox.ts) stands behind the groups.
  */
 import { NOTE_WORDS, PAIR_NOTE_WORDS } from "./flight-notes.ts";
 import { COLLECTIVE_RING, EXCHANGE_RING, LANE_RING, type Lane } from "./lanes.ts";
+import { OUTBOX_WORDS } from "./outbox.ts";
 import { PRESENCE_WORDS } from "./presence.ts";
 
 /** Groups that may be open at once. */
@@ -69,6 +70,7 @@ const PAIR_WORDS = HEAD_WORDS + MAIL_SLOTS * MAIL_WORDS;
 /** Where things stand in the segment of a world of `worldSize` ranks. */
 export class Layout {
   readonly worldSize: number;
+  readonly #spansHosts: boolean;
   /** First of the words of presence.ts. */
   readonly presenceAt: number;
   /** First of the words of joint-turn.ts, one per rank. */
@@ -84,8 +86,9 @@ export class Layout {
   readonly #pairNotes: number;
   readonly #groupWords: number;
 
-  constructor(worldSize: number) {
+  constructor(worldSize: number, spansHosts = false) {
     this.worldSize = worldSize;
+    this.#spansHosts = spansHosts;
     this.presenceAt = TURNS_AT + worldSize;
     this.jointAt = this.presenceAt + worldSize * PRESENCE_WORDS;
     this.#headerWords = this.jointAt + worldSize;
@@ -98,7 +101,12 @@ export class Layout {
   }
 
   get sizeBytes(): number {
-    return 4 * (this.#headerWords + MAX_GROUPS * this.#groupWords);
+    return 4 * this.outbox(this.#spansHosts ? this.worldSize : 0);
+  }
+
+  /** The outbox of a rank, of a world of several hosts. */
+  outbox(rank: number): number {
+    return this.#headerWords + MAX_GROUPS * this.#groupWords + rank * OUTBOX_WORDS;
   }
 
   /** Groups' places, each by its first word. */
@@ -147,6 +155,6 @@ export class Layout {
 }
 
 /** Size of the segment of a world, bytes. Pages that no group touches cost nothing. */
-export function controlBytes(worldSize: number): number {
-  return new Layout(worldSize).sizeBytes;
+export function controlBytes(worldSize: number, spansHosts = false): number {
+  return new Layout(worldSize, spansHosts).sizeBytes;
 }

@@ -7,7 +7,7 @@
  * Its layout is in control-layout.ts; a group's part of it is in group-control.ts.
  */
 import { createHash } from "node:crypto";
-import { invariant, OutOfMemoryError } from "../../core/index.ts";
+import { FormatError, invariant, OutOfMemoryError } from "../../core/index.ts";
 import type { Failure } from "../comm/index.ts";
 import {
   GROUP,
@@ -25,12 +25,13 @@ import { GroupControl } from "./group-control.ts";
 import { JointTurn } from "./joint-turn.ts";
 import { decodeLabel, encodeLabel } from "./label.ts";
 import { Lock } from "./lock.ts";
+import { type GroupKey, GroupOutbox, NOTICE, Outbox, readOutbox, wordsOf } from "./outbox.ts";
 import { Presence } from "./presence.ts";
 
 const MAGIC = 0x63686f72;
 
 /** A key of a group: 64 bits of a hash, the first word never zero. */
-function groupKey(text: string): readonly [number, number] {
+function groupKey(text: string): GroupKey {
   const hash = createHash("sha256").update(text).digest();
   return [hash.readInt32LE(0) | 1, hash.readInt32LE(4)];
 }
@@ -43,10 +44,12 @@ export class ControlSegment {
   readonly #bytes: Uint8Array;
   readonly #lock: Lock;
   readonly #failure: FailurePlace;
+  /** In a world of several hosts, once a rank uses it: what it tells the others, and which ranks those are. */
+  #across: { readonly outbox: Outbox; readonly remote: ReadonlySet<number> } | undefined;
 
-  /** @param buffer of `controlBytes(worldSize)` zeros from `byteOffset`, or one that another rank has opened */
-  constructor(buffer: ArrayBufferLike, worldSize: number, byteOffset = 0) {
-    this.#layout = new Layout(worldSize);
+  /** @param buffer of `controlBytes(worldSize, spansHosts)` zeros from `byteOffset`, or one that another rank has opened */
+  constructor(buffer: ArrayBufferLike, worldSize: number, byteOffset = 0, spansHosts = false) {
+    this.#layout = new Layout(worldSize, spansHosts);
     const { sizeBytes } = this.#layout;
     invariant(buffer.byteLength >= byteOffset + sizeBytes, "the control segment is too small");
     this.#words = new Int32Array(buffer as ArrayBuffer, byteOffset, sizeBytes / 4);
@@ -56,6 +59,20 @@ export class ControlSegment {
     this.presence = new Presence(this.#words, this.#layout.presenceAt, worldSize);
     Atomics.compareExchange(this.#words, MAGIC_AT, 0, MAGIC);
     invariant(Atomics.load(this.#words, MAGIC_AT) === MAGIC, "the memory is no control segment");
+  }
+
+  /**
+   * Says that ranks of this world are on other hosts, which are told from now on what `rank` does in groups with them.
+   * The segment was made for several hosts; call it before any group is opened.
+   */
+  tellHosts(rank: number, remote: ReadonlySet<number>): void {
+    const outbox = new Outbox(this.#words, this.#layout.outbox(rank), () => this.failed);
+    this.#across = { outbox, remote };
+  }
+
+  /** Reads what `rank` has told since the last time, in order. One reader alone does. */
+  readOutbox(rank: number, take: (words: Int32Array) => void): void {
+    readOutbox(this.#words, this.#layout.outbox(rank), take);
   }
 
   /** The joint turns of this world, as `rank` takes them. */
@@ -120,8 +137,34 @@ export class ControlSegment {
    * @throws OutOfMemoryError when too many groups are open
    */
   group(name: string, ranks: readonly number[], instance: number, member: number, within = ""): GroupControl {
-    const [low, high] = groupKey(`${within}>${name}|${ranks.join(",")}|${instance}`);
-    const at = this.#lock.run(() => {
+    const key = groupKey(`${within}>${name}|${ranks.join(",")}|${instance}`);
+    const labelOf = () => encodeLabel({ name, ranks }, LABEL_BYTES);
+    const at = this.#place(key, labelOf);
+    const { outbox, remote } = this.#across ?? {};
+    if (outbox === undefined || !ranks.some((rank) => remote?.has(rank)))
+      return this.#groupAt(at, member, ranks.length);
+    outbox.tell(NOTICE.open, key, wordsOf(labelOf()));
+    return this.#groupAt(at, member, ranks.length, new GroupOutbox(outbox, key));
+  }
+
+  /**
+   * Opens a group for a member on another host.
+   * @param label as that member wrote it
+   * @throws OutOfMemoryError when too many groups are open; FormatError for a label that cannot be read
+   */
+  openRemote(
+    key: GroupKey,
+    label: Uint8Array,
+  ): { readonly name: string; readonly ranks: readonly number[]; controlOf(member: number): GroupControl } {
+    const read = decodeLabel(label);
+    if (read === undefined || label.length > LABEL_BYTES) throw new FormatError("a group's label", "cannot be read");
+    const at = this.#place(key, () => label);
+    return { ...read, controlOf: (member) => this.#groupAt(at, member, read.ranks.length) };
+  }
+
+  /** The place of a group; a free one for a group that nobody here has opened. @throws OutOfMemoryError */
+  #place([low, high]: GroupKey, labelOf: () => Uint8Array): number {
+    return this.#lock.run(() => {
       const slots = this.#layout.groups;
       const words = this.#words;
       const known = slots.find((slot) => words[slot] === low && words[slot + 1] === high);
@@ -130,7 +173,7 @@ export class ControlSegment {
       if (free === undefined) {
         throw new OutOfMemoryError("control segment", 1, 0, `${MAX_GROUPS} groups are open: close communicators.`);
       }
-      const label = encodeLabel({ name, ranks }, LABEL_BYTES);
+      const label = labelOf();
       invariant(label.length <= LABEL_BYTES, "the label is too large");
       this.#bytes.set(label, 4 * (free + GROUP.label));
       words[free + GROUP.labelLength] = label.length;
@@ -138,7 +181,6 @@ export class ControlSegment {
       words[free + 1] = high;
       return free;
     });
-    return this.#groupAt(at, member, ranks.length);
   }
 
   /** How many groups are open or not yet freed; at most `MAX_GROUPS`. */
@@ -164,7 +206,7 @@ export class ControlSegment {
     });
   }
 
-  #groupAt(at: number, member: number, size: number): GroupControl {
+  #groupAt(at: number, member: number, size: number, across?: GroupOutbox): GroupControl {
     const segment = {
       layout: this.#layout,
       words: this.#words,
@@ -172,6 +214,6 @@ export class ControlSegment {
       lock: this.#lock,
       world: this.#failure,
     };
-    return new GroupControl(segment, at, member, size);
+    return new GroupControl(segment, at, member, size, across);
   }
 }

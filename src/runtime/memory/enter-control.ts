@@ -19,9 +19,15 @@ export interface EnteredControl extends OpenControl {
 /**
  * Takes the place of `rank` for this thread. Where it cannot, the segment is closed.
  * @param all every rank of the world
+ * @param remote those of other hosts
  * @throws InvalidArgumentError saying who stands in the way; OutOfMemoryError when too many groups are open
  */
-export function enterControl(control: OpenControl, rank: number, all: readonly number[]): EnteredControl {
+export function enterControl(
+  control: OpenControl,
+  rank: number,
+  all: readonly number[],
+  remote: readonly number[] = [],
+): EnteredControl {
   const { segment, close } = control;
   const inTheWay = segment.presence.enter(rank, process.pid, threadId);
   if (inTheWay !== undefined) {
@@ -34,6 +40,7 @@ export function enterControl(control: OpenControl, rank: number, all: readonly n
     close();
   };
   try {
+    if (remote.length > 0) segment.tellHosts(rank, new Set(remote));
     const world = segment.group("world", all, 0, rank);
     return { segment, close, world, jointTurn: segment.jointTurn(rank), withdraw };
   } catch (error) {

@@ -10,6 +10,8 @@ export const GRANTED = 2 ** 29;
 
 /** A grant takes microseconds: a rank that holds one for longer is dead. */
 const GRANT_MS = 1000;
+/** Among hosts it takes a message each way: whose launcher does not answer for so long is lost, which ends the world before. */
+export const GRANT_ACROSS_MS = 60_000;
 const NAP_MS = 0.05;
 
 /** Where ranks are taken. */
@@ -31,17 +33,22 @@ export interface Offer {
   readonly word: number;
 }
 
+/** Ranks that are taken, and their offers, which are held: to be granted or let go. */
+export interface HeldOffers {
+  /** @param grantedOf what an offer becomes */
+  grant(grantedOf: (word: number) => number): void;
+  release(): void;
+}
+
 /**
- * Takes the ranks of all these offers and grants them, or changes nothing: when a rank is taken, or an offer is not what it was.
- * @param grantedOf what an offer becomes
- * @returns whether they are granted
+ * Takes the ranks of all these offers and holds them, or changes nothing: when a rank is taken, or an offer is not what it was.
+ * @returns `undefined` when nothing was changed
  */
-export function grantAll(
+export function holdAll(
   words: Int32Array,
   { takenAt, mark }: TakenPlace,
   offers: readonly Offer[],
-  grantedOf: (word: number) => number,
-): boolean {
+): HeldOffers | undefined {
   // In one order everywhere: of several that want the same ranks at the same time one always gets them.
   const order = [...offers].sort((a, b) => a.rank - b.rank);
   const taken = whileTrue(order, ({ rank }) => Atomics.compareExchange(words, takenAt + rank, 0, mark) === 0);
@@ -49,13 +56,30 @@ export function grantAll(
     taken.length < order.length
       ? []
       : whileTrue(order, ({ at, word }) => Atomics.compareExchange(words, at, word, word | HELD) === word);
-  if (held.length === order.length) {
-    for (const { at, word } of order) Atomics.store(words, at, grantedOf(word));
-    return true;
+  const release = () => {
+    for (const { at, word } of held) Atomics.compareExchange(words, at, word | HELD, word);
+    for (const { rank } of taken) Atomics.compareExchange(words, takenAt + rank, mark, 0);
+  };
+  if (held.length < order.length) {
+    release();
+    return undefined;
   }
-  for (const { at, word } of held) Atomics.compareExchange(words, at, word | HELD, word);
-  for (const { rank } of taken) Atomics.compareExchange(words, takenAt + rank, mark, 0);
-  return false;
+  const grant = (grantedOf: (word: number) => number) => {
+    for (const { at, word } of order) Atomics.store(words, at, grantedOf(word));
+  };
+  return { grant, release };
+}
+
+/** As `holdAll`, and grants them. @param grantedOf what an offer becomes @returns whether they are granted */
+export function grantAll(
+  words: Int32Array,
+  place: TakenPlace,
+  offers: readonly Offer[],
+  grantedOf: (word: number) => number,
+): boolean {
+  const held = holdAll(words, place, offers);
+  held?.grant(grantedOf);
+  return held !== undefined;
 }
 
 /** Does `step` for each in turn until one fails. @returns those before that one */
@@ -68,8 +92,13 @@ function whileTrue<T>(list: readonly T[], step: (one: T) => boolean): readonly T
  * Takes the offer at `at` back, unless it is granted already.
  * @returns whether it is not granted; where who held it has died, it stays
  */
-export function withdrawOffer(words: Int32Array, at: number, isOver: () => boolean): boolean {
-  const until = performance.now() + GRANT_MS;
+export function withdrawOffer(
+  words: Int32Array,
+  at: number,
+  isOver: () => boolean,
+  grantMs: number = GRANT_MS,
+): boolean {
+  const until = performance.now() + grantMs;
   for (let i = 0; ; i++) {
     const word = Atomics.load(words, at);
     if ((word & GRANTED) !== 0) return false;

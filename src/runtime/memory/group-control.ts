@@ -3,11 +3,12 @@
  * counter and a ring of the last calls' fingerprints; the later rank of any two compares them.
  */
 import { invariant } from "../../core/index.ts";
-import type { Failure } from "../comm/index.ts";
+import { encodeFailure, type Failure } from "../comm/index.ts";
 import {
   BLOB_BYTES,
   CLOSED,
   ENTRY_WORDS,
+  FAILURE_BYTES,
   FIRST_OF_TURN,
   GROUP,
   HEAD_WORDS,
@@ -20,9 +21,14 @@ import {
 import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
 import { FailurePlace } from "./failure-place.ts";
 import { FlightNotes, PairNotes } from "./flight-notes.ts";
+import type { HeldOffers } from "./grant.ts";
 import { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, ringOf } from "./lanes.ts";
 import type { Lock } from "./lock.ts";
+import { type GroupOutbox, NOTICE, wordsOf } from "./outbox.ts";
 import { type FirstOfLane, Turns } from "./turns.ts";
+
+/** Characters of a group's name that other hosts are told for messages. */
+const MAX_TITLE = 512;
 
 /** Three words that must agree, and one that tells calls apart in a dump. */
 export interface Fingerprint {
@@ -53,13 +59,18 @@ export class GroupControl {
   readonly #at: number;
   readonly #lanesAt: number;
   readonly #turns: Turns;
+  /** Where members on other hosts are told what this one does; absent where there are none. */
+  readonly #across: GroupOutbox | undefined;
   /** See `Layout.memberWords`. */
   readonly #memberWords: number;
   readonly member: number;
   readonly size: number;
 
-  /** @param at first word of the group */
-  constructor(segment: SegmentParts, at: number, member: number, size: number) {
+  /**
+   * @param at first word of the group
+   * @param across of a group that spans hosts, as a rank opens it
+   */
+  constructor(segment: SegmentParts, at: number, member: number, size: number, across?: GroupOutbox) {
     const { layout, words, bytes, lock, world } = segment;
     this.#layout = layout;
     this.#words = words;
@@ -72,13 +83,15 @@ export class GroupControl {
     this.#memberWords = layout.memberWords;
     this.member = member;
     this.size = size;
-    this.#turns = new Turns(words, member, size, {
+    this.#across = across;
+    const place = {
       takenAt: TURNS_AT,
       mark: 1 + layout.indexOf(at),
       offersAt: layout.offers(at),
-      firstAt: (of, lane) => this.#lane(of, lane) + FIRST_OF_TURN,
+      firstAt: (of: number, lane: Lane) => this.#lane(of, lane) + FIRST_OF_TURN,
       isOver: () => world.isSet,
-    });
+    };
+    this.#turns = new Turns(words, member, size, place, across);
   }
 
   /** Its number among the groups that are open, from 0; another group has it once all members have left. */
@@ -102,12 +115,24 @@ export class GroupControl {
 
   /** Ends the group. The first failure stays. */
   fail(failure: Failure): void {
-    this.#failure.set(failure);
+    if (!this.#failure.set(failure)) return;
+    this.#across?.tell(NOTICE.fail, wordsOf(encodeFailure(failure, FAILURE_BYTES)));
+  }
+
+  /** As `fail`. @returns whether this failure was the first */
+  failFirst(failure: Failure): boolean {
+    return this.#failure.set(failure);
+  }
+
+  /** Tells other hosts how the group is called in messages. */
+  tellTitle(title: string): void {
+    this.#across?.tell(NOTICE.title, wordsOf(Buffer.from(title.slice(0, MAX_TITLE))));
   }
 
   /** Says that this member is done with the group. Call it once; the group must not be used afterwards. */
   leave(): void {
     const at = this.#at;
+    this.#across?.tell(NOTICE.leave);
     // The last one frees the slot.
     this.#lock.run(() => {
       const left = (this.#words[at + GROUP.left] ?? 0) + 1;
@@ -120,6 +145,7 @@ export class GroupControl {
   announceClose(): void {
     Atomics.store(this.#words, this.#lane(this.member, COLLECTIVE) + CLOSED, 1);
     Atomics.add(this.#words, this.#at + GROUP.closing, 1);
+    this.#across?.tell(NOTICE.close);
   }
 
   /** Whether some member will make no more calls. */
@@ -153,6 +179,7 @@ export class GroupControl {
   /** Counts this member among those whose engine has freed the group, or has said that it may. */
   countReclaim(): void {
     Atomics.add(this.#words, this.#at + GROUP.reclaimed, 1);
+    this.#across?.tell(NOTICE.reclaimed);
   }
 
   /** Whether every member has counted itself with `countReclaim`. */
@@ -180,6 +207,11 @@ export class GroupControl {
     this.#turns.endTurn(ranks);
   }
 
+  /** See `Turns.hold`. */
+  holdTurn(offer: number, members: readonly number[], ranks: readonly number[]): HeldOffers | undefined {
+    return this.#turns.hold(offer, members, ranks);
+  }
+
   /** See `Turns.withdraw`. */
   withdraw(): boolean {
     return this.#turns.withdraw();
@@ -192,6 +224,7 @@ export class GroupControl {
     this.#bytes.set(bytes, 4 * (at + 2));
     this.#words[at + 1] = bytes.length;
     Atomics.store(this.#words, at, SET);
+    this.#across?.tell(NOTICE.blob, wordsOf(bytes));
   }
 
   /** The group's blob, once it is there. */
@@ -248,6 +281,7 @@ export class GroupControl {
     words[entry + 3] = print.hash;
     Atomics.store(words, entry, markOf(seq));
     writeCount(words, at, seq + 1);
+    this.#across?.publish(lane, seq, print.call, print.count, print.hash);
   }
 
   /**

@@ -4,6 +4,7 @@
  */
 import type { ControlSegment } from "./control-segment.ts";
 import {
+  type ControlWorld,
   createMappedControl,
   type MappedControl,
   type OpenControl,
@@ -14,7 +15,7 @@ import {
 const made = new Map<string, OpenControl>();
 
 /** Makes what the ranks of one host share. @throws OutOfMemoryError, UnavailableError without FFI */
-export function createHostControl(world: { readonly ranks: number; readonly generation: number }): MappedControl {
+export function createHostControl(world: ControlWorld): MappedControl {
   const control = createMappedControl(world);
   try {
     made.set(control.path, openMappedControl(control, world, { attach: false }));

@@ -7,6 +7,7 @@ export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
 export { type EnteredControl, enterControl } from "./enter-control.ts";
 export type { FlightNote, FlightNotes, PairNotes } from "./flight-notes.ts";
+export type { HeldOffers } from "./grant.ts";
 export type { Fingerprint, GroupControl } from "./group-control.ts";
 export {
   createGrowingArena,
@@ -21,6 +22,7 @@ export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";
 export { type MappedControl, type OpenControl, openMappedControl } from "./mapped-segment.ts";
 export { nap } from "./nap.ts";
+export { bytesOf, type GroupKey, laneOf, NOTICE, type Notice, noticeOf, numberOf } from "./outbox.ts";
 export { machine, makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 export {
   HELD_KINDS,
@@ -32,4 +34,5 @@ export {
   takeLedger,
 } from "./resource-ledger.ts";
 export { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "./shared-arena.ts";
-export { RECLAIM } from "./turns.ts";
+export { GroupOffers, type ReadyTurn } from "./turn-arbiter.ts";
+export { grantedOf, RECLAIM } from "./turns.ts";

@@ -14,6 +14,8 @@ export interface MappedControl {
   readonly path: string;
   /** Of the file, its header included. */
   readonly sizeBytes: number;
+  /** Whether its world has several hosts, each with a segment of its own. */
+  readonly spansHosts?: boolean;
 }
 
 /** A control segment, opened. */
@@ -31,19 +33,24 @@ const GENERATION_AT = 28;
 const SIZE_AT = 32;
 const ATTACHED_WORD = 16;
 
-function fileBytes(ranks: number): number {
-  return HEADER_BYTES + controlBytes(ranks);
+function fileBytes(ranks: number, spansHosts: boolean): number {
+  return HEADER_BYTES + controlBytes(ranks, spansHosts);
+}
+
+/** The world that a segment is for. */
+export interface ControlWorld {
+  readonly ranks: number;
+  readonly generation: number;
+  readonly spansHosts?: boolean;
 }
 
 /**
  * Makes the control segment of a world, and removes those that dead makers left.
  * @throws OutOfMemoryError when no folder has room; ChoraleError of the mapping
  */
-export function createMappedControl(
-  world: { readonly ranks: number; readonly generation: number },
-  where?: readonly string[],
-): MappedControl {
-  const sizeBytes = fileBytes(world.ranks);
+export function createMappedControl(world: ControlWorld, where?: readonly string[]): MappedControl {
+  const { spansHosts = false } = world;
+  const sizeBytes = fileBytes(world.ranks, spansHosts);
   const header = (nonce: Buffer) => {
     const bytes = Buffer.alloc(HEADER_BYTES);
     MAGIC.copy(bytes);
@@ -57,25 +64,27 @@ export function createMappedControl(
     kind: "mapped",
     path: createMappedFile("control segment of processes", sizeBytes, header, where),
     sizeBytes,
+    ...(spansHosts ? { spansHosts } : {}),
   };
 }
 
 /**
  * Maps a segment that another process, or this one, has made.
- * @param options.attach counts this opening as a rank's: when all have come the file is removed
+ * @param options.attach counts this opening as a rank's: when all of this host have come the file is removed
+ * @param options.numHere how many those are, where not all ranks are on this host
  * @throws FormatError when the file is not what `control` says, or not this user's alone; nothing was mapped then
  */
 export function openMappedControl(
   control: MappedControl,
   world: { readonly ranks: number; readonly generation: number },
-  options: { readonly attach: boolean },
+  options: { readonly attach: boolean; readonly numHere?: number },
 ): OpenControl {
-  const { path, sizeBytes } = control;
+  const { path, sizeBytes, spansHosts = false } = control;
   const refuse = (problem: string, cause?: unknown): never => {
     throw new FormatError(path, `is no control segment of this world: ${problem}`, { cause });
   };
   const nonce = nonceOf(path) ?? refuse("its name is not one");
-  if (sizeBytes !== fileBytes(world.ranks)) refuse(`${sizeBytes} bytes cannot hold ${world.ranks} ranks`);
+  if (sizeBytes !== fileBytes(world.ranks, spansHosts)) refuse(`${sizeBytes} bytes cannot hold ${world.ranks} ranks`);
   const mapping: SharedMapping = withMappedFile(path, sizeBytes, refuse, (fd) => mapShared(fd, sizeBytes));
   try {
     const header = Buffer.from(mapping.buffer, 0, HEADER_BYTES);
@@ -86,10 +95,10 @@ export function openMappedControl(
       refuse(`it is of ${ranks} ranks, generation ${generation}; expected ${world.ranks}, ${world.generation}`);
     }
     if (header.readBigUInt64LE(SIZE_AT) !== BigInt(sizeBytes)) refuse("its size is another");
-    const segment = new ControlSegment(mapping.buffer, world.ranks, HEADER_BYTES);
+    const segment = new ControlSegment(mapping.buffer, world.ranks, HEADER_BYTES, spansHosts);
     if (options.attach) {
       const words = new Int32Array(mapping.buffer, 0, HEADER_BYTES / 4);
-      if (Atomics.add(words, ATTACHED_WORD, 1) + 1 === world.ranks) removeMappedControl(control);
+      if (Atomics.add(words, ATTACHED_WORD, 1) + 1 === (options.numHere ?? world.ranks)) removeMappedControl(control);
     }
     return { segment, close: () => mapping.close() };
   } catch (error) {

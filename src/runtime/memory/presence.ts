@@ -63,6 +63,11 @@ export class Presence {
     return Atomics.load(this.#words, this.#thread(rank)) === GONE;
   }
 
+  /** Whether `rank` has come on this host, whatever became of it. */
+  hasCome(rank: number): boolean {
+    return Atomics.load(this.#words, this.#pid(rank)) !== 0;
+  }
+
   /** Ranks of process `pid` that have come and have not had their engine end everything. */
   of(pid: number): readonly number[] {
     return Array.from({ length: this.#worldSize }, (_, rank) => rank).filter(

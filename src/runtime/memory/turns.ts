@@ -6,16 +6,32 @@
  *
  * Words: one per rank of the world, which says what group has taken it, and one per member of a group, its offer. Of
  * sends and receives a member also says, in a word per lane, which is the first that its offer is about.
+ *
+ * Of a group that spans hosts a rank only offers itself: the launchers of the hosts hold and grant the offers (turn-arbiter.ts).
  */
 import { markOf } from "./counts.ts";
-import { GRANTED, grantAll, HELD, type TakenPlace, withdrawOffer } from "./grant.ts";
+import {
+  GRANT_ACROSS_MS,
+  GRANTED,
+  grantAll,
+  HELD,
+  type HeldOffers,
+  holdAll,
+  type TakenPlace,
+  withdrawOffer,
+} from "./grant.ts";
 import { type Lane, oppositeOf } from "./lanes.ts";
+import { type GroupOutbox, laneWords, NOTICE } from "./outbox.ts";
 
 /** Number of the "call" that frees the group. */
 export const RECLAIM = -1;
 /** Number for any call that has only sends and receives. */
 const PAIRS = -2;
+/** The offer of such a call. */
+export const PAIRS_OFFER = -PAIRS;
 const PHASES = HELD | GRANTED;
+/** What an offer of a turn becomes. */
+export const grantedOf = (offer: number): number => offer | GRANTED;
 const isHeld = (offer: number) => (offer & PHASES) !== 0;
 /**
  * An offer of call `seq`, RECLAIM or PAIRS; never zero. Members are hundreds of calls apart at most (`collectiveLimit`), so
@@ -43,14 +59,17 @@ export class Turns {
   readonly #member: number;
   readonly #size: number;
   readonly #at: TurnsPlace;
+  /** Of a group that spans hosts: where the other hosts are told of offers. */
+  readonly #across: GroupOutbox | undefined;
   /** Lanes of the sends and receives that this member has offered to take a turn for. */
   #pairLanes: readonly Lane[] = [];
 
-  constructor(words: Int32Array, member: number, size: number, at: TurnsPlace) {
+  constructor(words: Int32Array, member: number, size: number, at: TurnsPlace, across?: GroupOutbox) {
     this.#words = words;
     this.#member = member;
     this.#size = size;
     this.#at = at;
+    this.#across = across;
   }
 
   /**
@@ -65,7 +84,7 @@ export class Turns {
    */
   turn(seq: number, ranks: readonly number[]): boolean {
     if (!this.#offer(offerOf(seq))) return this.granted;
-    if (this.#member !== 0) return false;
+    if (this.#member !== 0 || this.#across !== undefined) return false;
     return this.#grant(
       ranks,
       Array.from({ length: this.#size }, (_, member) => member),
@@ -85,7 +104,8 @@ export class Turns {
       for (const { lane, seq } of lanes) Atomics.store(this.#words, this.#at.firstAt(this.#member, lane), markOf(seq));
       this.#pairLanes = lanes.map(({ lane }) => lane);
     }
-    if (!this.#offer(offers)) return this.granted;
+    if (!this.#offer(offers, lanes)) return this.granted;
+    if (this.#across !== undefined) return false;
     const together = this.#together();
     if (together === undefined || Math.min(...together) !== this.#member) return false;
     return this.#grant(ranks, together);
@@ -110,19 +130,34 @@ export class Turns {
    */
   withdraw(): boolean {
     const own = this.#offerAt(this.#member);
-    if (!withdrawOffer(this.#words, own, this.#at.isOver)) return false;
+    const across = this.#across;
+    const isOffered = across !== undefined && Atomics.load(this.#words, own) !== 0;
+    if (!withdrawOffer(this.#words, own, this.#at.isOver, across && GRANT_ACROSS_MS)) return false;
     // An offer that could not be taken back, since its holder may be dead, keeps its lanes: it may still be granted.
     if (Atomics.load(this.#words, own) === 0) this.#forgetPairs();
+    if (isOffered) across.tell(NOTICE.withdraw);
     return true;
   }
 
+  /**
+   * Takes the ranks of `members`, which are of this host, and holds what each of them offers: for a turn that is granted to
+   * members on several hosts, or to none.
+   * @returns `undefined` when one of them is taken, or offers something else (any more): nothing is changed then
+   */
+  hold(offer: number, members: readonly number[], ranks: readonly number[]): HeldOffers | undefined {
+    const offers = members.map((member) => ({ rank: ranks[member] ?? 0, at: this.#offerAt(member), word: offer }));
+    return holdAll(this.#words, this.#at, offers);
+  }
+
   /** Offers this member. @returns false when it is being granted a turn already, of this call or another */
-  #offer(offer: number): boolean {
+  #offer(offer: number, lanes: readonly FirstOfLane[] = []): boolean {
     const own = this.#offerAt(this.#member);
     const current = Atomics.load(this.#words, own);
     if (current === offer) return true;
     if (isHeld(current)) return false;
-    return Atomics.compareExchange(this.#words, own, current, offer) === current;
+    if (Atomics.compareExchange(this.#words, own, current, offer) !== current) return false;
+    this.#across?.tell(NOTICE.offer, [offer, ...lanes.flatMap(({ lane, seq }) => [...laneWords(lane), markOf(seq)])]);
+    return true;
   }
 
   /** Takes the ranks of `members` and grants all of them the turn that this one offers, or changes nothing. */
@@ -131,7 +166,7 @@ export class Turns {
     const offer = Atomics.load(words, this.#offerAt(this.#member));
     for (const member of members) if (Atomics.load(words, this.#offerAt(member)) !== offer) return false;
     const offers = members.map((member) => ({ rank: ranks[member] ?? 0, at: this.#offerAt(member), word: offer }));
-    return grantAll(words, this.#at, offers, (word) => word | GRANTED);
+    return grantAll(words, this.#at, offers, grantedOf);
   }
 
   /** The members whose calls of sends and receives go with this one's; `undefined` until all offer them. */

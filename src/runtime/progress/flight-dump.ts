@@ -7,10 +7,12 @@ import { IN_BATCH, placeOf } from "./call-sequence.ts";
 /**
  * Reads what every rank did last.
  * @param segment `undefined` when it is gone already: the dump then has ranks without entries
+ * @param isTold whether a rank's calls are told
  */
 export function dumpSegment(
   segment: ControlSegment | undefined,
   world: Pick<FlightDump, "backend" | "generation" | "worldSize">,
+  isTold: (rank: number) => boolean = () => true,
 ): FlightDump {
   const groups = segment?.groups() ?? [];
   const failure = segment?.failure;
@@ -24,7 +26,7 @@ export function dumpSegment(
       rank,
       failed: failure?.code === "RANK_FAILED" && failure.rank === rank ? failure.cause : undefined,
       entries: groups.flatMap(({ name, ranks, control }) =>
-        ranks.includes(rank) ? entriesOf(name, control, ranks.indexOf(rank)) : [],
+        ranks.includes(rank) && isTold(rank) ? entriesOf(name, control, ranks.indexOf(rank)) : [],
       ),
     })),
   };

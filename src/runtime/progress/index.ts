@@ -3,7 +3,7 @@
  * It calls no engine: a backend gives completion marks, a timer and entries of its own.
  * Start reading at queue-entry.ts and call-queue.ts, then agreement.ts and call-settlement.ts.
  */
-export type { Joining } from "./agreement.ts";
+export { Agreement, type Joining } from "./agreement.ts";
 export { batchTimeout, checkRoom, MAX_BATCH_COLLECTIVES } from "./batches.ts";
 export { disagreement } from "./call-disagreement.ts";
 export { CallQueue, type CallQueueOptions } from "./call-queue.ts";

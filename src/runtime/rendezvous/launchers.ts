@@ -112,11 +112,12 @@ export function foreignPlace(env: Environment): ForeignPlace | undefined {
 }
 
 /** @throws UnsupportedError for a world of several hosts */
-export function checkOneHost({ launcher, spansHosts }: ForeignPlace): void {
+export function checkOneHost({ launcher, spansHosts }: ForeignPlace, canLaunch: boolean): void {
   if (spansHosts === undefined) return;
+  const instead = canLaunch ? ": have it start one chorale launch --nnodes on each host instead" : "";
   throw new UnsupportedError(
     "a world of several hosts",
-    `${launcher} started this one: ${spansHosts}. This version joins processes of one host`,
+    `${launcher} started this one: ${spansHosts}. This version joins processes of one host${instead}`,
   );
 }
 

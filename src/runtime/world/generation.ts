@@ -59,9 +59,10 @@ export class Generation {
 
   /** Makes what the ranks of a generation share. @throws what the backend's `createHost` throws */
   static of(spec: WorldSpec, number: number, ranks: number, sinceMs?: number): Generation {
-    const { kind, backendOptions, isolation, worldSecret } = spec;
+    const { kind, backendOptions, isolation, worldSecret, mirrors } = spec;
     const secret = worldSecret === undefined ? {} : { worldSecret };
     const shared = new HostSide(kind, { ranks, generation: number, isolation, ...secret }, backendOptions);
+    if (mirrors !== undefined) shared.connect(mirrors);
     return new Generation(number, shared, sinceMs);
   }
 

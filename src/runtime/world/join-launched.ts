@@ -45,7 +45,8 @@ export async function joinLaunched(
   kind: BackendKind,
   options: JoinLaunchedOptions = {},
 ): Promise<World> {
-  if (kind.acrossHosts === undefined) checkOneHost(place);
+  const across = kind.acrossHosts?.mirror === undefined ? kind.acrossHosts : undefined;
+  if (across === undefined) checkOneHost(place, kind.acrossHosts !== undefined);
   const { rank, size, generation, launcher } = place;
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   checkRanks(kind, size, `number of ranks (of ${launcher})`);
@@ -78,7 +79,7 @@ export async function joinLaunched(
   try {
     if (rank === 0) {
       const onFailed = () => record?.();
-      const spansHosts = kind.acrossHosts !== undefined;
+      const spansHosts = across !== undefined;
       const limits = { joinTimeoutMs: timeoutMs, onFailed, spansHosts };
       const store = await RendezvousStore.open({ secret, claims, host, port, ...limits });
       leaving.push(() => store.close());
@@ -89,7 +90,8 @@ export async function joinLaunched(
     tell ??= (cause) => door.fail(cause);
     const met = (async () => {
       if (rank === 0) {
-        const made = new HostSide(kind, { ranks: size, generation, isolation: "process", worldSecret: secret });
+        const shared = across === undefined ? {} : { worldSecret: secret };
+        const made = new HostSide(kind, { ranks: size, generation, isolation: "process", ...shared });
         own = made.handle.host;
         leaving.push(() => {
           // Of a rank that died this one may know before the store does: the others are told, and the dump is written.
@@ -99,14 +101,14 @@ export async function joinLaunched(
         });
         record = () => recordFlight(() => made.readFlight(), generation);
         // What holds the world's secret is not sent: the others make it of the secret that they have.
-        const published = kind.acrossHosts?.publish(own) ?? own;
+        const published = across?.publish(own) ?? own;
         await door.set("control", Buffer.from(JSON.stringify(published)));
       }
       await compareDevices(door, joining, timeoutMs);
-      if (own !== undefined && kind.acrossHosts !== undefined) return own;
+      if (own !== undefined && across !== undefined) return own;
       const published = parseHost(await door.get("control", { timeoutMs }));
-      if (kind.acrossHosts === undefined) return published;
-      const adopted = kind.acrossHosts.adopt(published, secret);
+      if (across === undefined) return published;
+      const adopted = across.adopt(published, secret);
       leaving.push(() => kind.releaseHost(adopted));
       return adopted;
     })();

@@ -139,8 +139,9 @@ export async function runWorld<R, D>(
   const trace = traceOfCall();
   const { ranks, timeoutMs, signal } = options;
   const kind = await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND));
-  // Ranks that are kept for other worlds are threads.
-  const isolation = parseIsolation(options.isolation ?? (reused ? undefined : kind.isolations[0]) ?? "thread");
+  // Ranks that are kept for other worlds are threads, those of several hosts processes.
+  const usual = options.nodes !== undefined && kind.isolations.includes("process") ? "process" : kind.isolations[0];
+  const isolation = parseIsolation(options.isolation ?? (reused ? undefined : usual) ?? "thread");
   const takeHost = () => hostFor(isolation);
   checkIsolation(kind, isolation);
   if (
@@ -205,6 +206,7 @@ export async function runWorld<R, D>(
       backendOptions,
       isolation,
       worldSecret: plan?.secret,
+      mirrors: remote,
       policy,
       timeoutMs,
       graceMs,

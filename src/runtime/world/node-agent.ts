@@ -11,7 +11,7 @@ import {
   UnavailableError,
   wordTable,
 } from "../../core/index.ts";
-import { type BackendKind, type HostHandle, runningTime } from "../comm/index.ts";
+import { type BackendKind, type HostHandle, type HostMirror, runningTime } from "../comm/index.ts";
 import { knock, type PeerSocket } from "../rendezvous/index.ts";
 import { recordFlight } from "./flight.ts";
 import type { FromRank, Job, Place } from "./messages.ts";
@@ -26,6 +26,8 @@ const ATTEMPT_MS = 5_000;
 const PAUSE_MS = 200;
 /** How long ranks that were killed may take to be gone, ms. */
 const END_MS = 5_000;
+
+type MirrorMessage = Extract<NodeMessage, { kind: "mirror" }>;
 
 export interface AgentSpec {
   readonly plan: NodePlan;
@@ -100,6 +102,9 @@ class Agent {
   readonly #over: (error?: Error) => void;
   /** This host's side of the current generation. */
   #handle: HostHandle | undefined;
+  #mirror: HostMirror | undefined;
+  /** What came for this host's part of a generation before its ranks did. */
+  #early: MirrorMessage[] = [];
   #isEnding = false;
   /** The first host writes flight files. */
   #sendsFlight = false;
@@ -133,6 +138,9 @@ class Agent {
         return;
       case "terminate":
         this.#hosts.get(message.slot)?.terminate();
+        return;
+      case "mirror":
+        this.#toMirror(message);
         return;
       case "wants-flight":
         this.#sendsFlight = true;
@@ -181,6 +189,12 @@ class Agent {
     }
   }
 
+  #toMirror(message: MirrorMessage): void {
+    const { generation } = message;
+    if (generation === this.#handle?.generation) this.#mirror?.receive(message.message);
+    else if (generation > (this.#handle?.generation ?? 0)) this.#early.push(message);
+  }
+
   /** The place with this host's side of the generation. @throws FormatError */
   #adopt<P extends Place>(place: P): P {
     const { plan, kind, backendOptions } = this.#spec;
@@ -191,6 +205,9 @@ class Agent {
     if (this.#handle?.generation !== generation) {
       this.#release();
       this.#handle = plan.across.adopt(engine.host, plan.secret);
+      const send = (message: object) => this.#link.send({ kind: "mirror", generation, message });
+      this.#mirror = plan.across.mirror?.(this.#handle, false, send);
+      for (const one of this.#early.splice(0)) this.#toMirror(one);
     }
     const options = plan.across.optionsAt(backendOptions, this.#link.localAddress);
     return { ...place, engine: { ...engine, host: this.#handle, options } };
@@ -205,6 +222,8 @@ class Agent {
   }
 
   #release(): void {
+    this.#mirror?.close();
+    this.#mirror = undefined;
     if (this.#handle !== undefined) this.#spec.kind.releaseHost(this.#handle);
     this.#handle = undefined;
   }
@@ -231,6 +250,8 @@ class Agent {
     if (this.#isEnding) return;
     this.#isEnding = true;
     const generation = this.#handle?.generation ?? 1;
+    // Also to those that wait without looking at their messages.
+    if (this.#handle !== undefined) this.#spec.kind.fail(this.#handle, 0, reason, true);
     for (const host of this.#hosts.values()) {
       host.send({ kind: "bootstrap-failed", generation, rank: 0, message: reason });
     }

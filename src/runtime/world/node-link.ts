@@ -27,6 +27,8 @@ export type NodeMessage =
   /** The first host writes flight files: the others are to send theirs when a generation fails, and do. */
   | { readonly kind: "wants-flight" }
   | { readonly kind: "flight"; readonly dump: FlightDump }
+  /** For the part of the backend that the hosts of a generation have each (`HostMirror`). */
+  | { readonly kind: "mirror"; readonly generation: number; readonly message: object }
   | { readonly kind: "beat" };
 
 /** How a world failed. */

@@ -82,7 +82,7 @@ export function planNodes(options: NodesOptions, kind: BackendKind, isolation: I
   }
   const { acrossHosts: across } = kind;
   if (across === undefined) {
-    throw new InvalidArgumentError("backend", kind.name, "tcp for a world of several hosts");
+    throw new InvalidArgumentError("backend", kind.name, "tcp or nccl for a world of several hosts");
   }
   if (isolation !== "process") throw new InvalidArgumentError("isolation", isolation, '"process" on several hosts');
   if (typeof rendezvous !== "string") throw new InvalidArgumentError("nodes.rendezvous", rendezvous, "HOST:PORT");

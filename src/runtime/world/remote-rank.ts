@@ -6,6 +6,7 @@ import { BaseHost } from "./base-host.ts";
 import type { ElasticHosts } from "./elastic-hosts.ts";
 import { recordFlight, recordsFlight } from "./flight.ts";
 import { PLACE_VARIABLES } from "./generation.ts";
+import type { MirrorWay } from "./host-side.ts";
 import type { Place, ToRank } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
 import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
@@ -16,6 +17,8 @@ const LOST_EXIT = 1;
 const LAST_FLIGHT_MS = 1_000;
 /** As `launch()` allows. */
 const MAX_HOST_RANKS = 256;
+
+type MirrorMessage = Extract<NodeMessage, { kind: "mirror" }>;
 
 /** A rank on another host. */
 export class RemoteRank extends BaseHost {
@@ -79,6 +82,7 @@ class RemoteNode {
   readonly #link: NodeLink;
   readonly #ranks: RemoteRank[] = [];
   readonly #onHello: (node: RemoteNode) => void;
+  readonly #onMirror: (node: RemoteNode, message: MirrorMessage) => void;
   #name: string;
   #numRanks: number | undefined;
   /** The last generation of which it sent a flight dump. */
@@ -87,11 +91,23 @@ class RemoteNode {
   #heardLast: (() => void) | undefined;
   #lost: string | undefined;
 
-  constructor(node: number, socket: PeerSocket, plan: NodePlan, onHello: (node: RemoteNode) => void) {
+  constructor(
+    node: number,
+    socket: PeerSocket,
+    plan: NodePlan,
+    {
+      onHello,
+      onMirror,
+    }: {
+      readonly onHello: (node: RemoteNode) => void;
+      readonly onMirror: (node: RemoteNode, message: MirrorMessage) => void;
+    },
+  ) {
     this.node = node;
     this.#plan = plan;
     this.#name = `host ${node}`;
     this.#onHello = onHello;
+    this.#onMirror = onMirror;
     this.#link = new NodeLink(socket, `the launcher of host ${node}`, plan.hostTimeoutMs, {
       message: (message) => this.#receive(message),
       lost: (reason) => this.#gone(`its host is lost: the launcher of ${this.#name} ${reason}`),
@@ -170,7 +186,8 @@ class RemoteNode {
       this.#flightOf = generation;
       recordFlight(() => dump, generation, [], `-host${this.node}`);
       this.#heardLast?.();
-    } else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
+    } else if (message.kind === "mirror") this.#onMirror(this, message);
+    else if (message.kind === "leaving") this.#gone(`the launcher of ${this.#name} ${message.reason}`);
     else if ("slot" in message) this.#ranks[message.slot]?.receive(message);
   }
 
@@ -184,7 +201,7 @@ class RemoteNode {
 }
 
 /** The other hosts of a world. Where their number may change, some may come later, or come back. */
-export class RemoteNodes implements ElasticHosts {
+export class RemoteNodes implements ElasticHosts, MirrorWay {
   /** The address of this host by which one of them came. */
   readonly address: string;
   readonly minHosts: number;
@@ -194,6 +211,8 @@ export class RemoteNodes implements ElasticHosts {
   /** Those that ranks were started on. */
   readonly #admitted = new Set<RemoteNode>();
   #onHost: (node: number) => void = () => {};
+  /** The generation whose hosts speak to each other, and who hears them on this one. */
+  #mirror: { readonly generation: number; readonly receive: (message: object) => void } | undefined;
 
   /** @param door at which others may still come */
   constructor(nodes: Map<number, RemoteNode>, address: string, plan: NodePlan, door: PeerDoor | undefined) {
@@ -218,6 +237,22 @@ export class RemoteNodes implements ElasticHosts {
 
   listen(onHost: (node: number) => void): void {
     this.#onHost = onHost;
+  }
+
+  connect(generation: number, receive: (message: object) => void): (message: object) => void {
+    this.#mirror = { generation, receive };
+    return (message) => this.#toMirrors({ kind: "mirror", generation, message });
+  }
+
+  /** Passes on what one host has for the others, and hears it; what is of a generation that is over is dropped. */
+  relay(from: RemoteNode, message: MirrorMessage): void {
+    if (message.generation !== this.#mirror?.generation) return;
+    this.#toMirrors(message, from);
+    this.#mirror.receive(message.message);
+  }
+
+  #toMirrors(message: MirrorMessage, but?: RemoteNode): void {
+    for (const node of this.#admitted) if (node !== but && node.lost === undefined) node.send(message);
   }
 
   /** Hears of a host that came when the world had begun. @param ownRanks of the first host */
@@ -263,6 +298,11 @@ export class RemoteNodes implements ElasticHosts {
       return Array.from({ length: count - 1 }, (_, i) => i + 1).filter((node) => nodes.get(node)?.isHere !== true);
     };
     let look: (node?: RemoteNode) => void = () => {};
+    let remote: RemoteNodes | undefined;
+    const listener = {
+      onHello: (node: RemoteNode) => look(node),
+      onMirror: (node: RemoteNode, message: MirrorMessage) => remote?.relay(node, message),
+    };
     const door = await PeerDoor.open({
       secret,
       ...address,
@@ -275,7 +315,7 @@ export class RemoteNodes implements ElasticHosts {
         if (theirs.from < 1 || theirs.from >= count) return `host numbers go from 1 to ${count - 1}`;
         return taken !== undefined && taken.lost === undefined ? `host ${theirs.from} ${IS_TAKEN}` : undefined;
       },
-      welcome: ({ from }, socket) => nodes.set(from, new RemoteNode(from, socket, plan, (node) => look(node))),
+      welcome: ({ from }, socket) => nodes.set(from, new RemoteNode(from, socket, plan, listener)),
     });
     const where = `${address.host}:${door.port}`;
     if (plan.onListening !== undefined) plan.onListening(door.port);
@@ -325,9 +365,10 @@ export class RemoteNodes implements ElasticHosts {
     invariant(first !== undefined || minCount === 1, "enough hosts have come");
     const own = isWildcard ? (first?.localAddress ?? "127.0.0.1") : address.host;
     if (plan.minCount === undefined) door.close();
-    const remote = new RemoteNodes(nodes, own, plan, plan.minCount === undefined ? undefined : door);
-    look = (node) => node !== undefined && remote.came(node, ownRanks);
-    return remote;
+    const made = new RemoteNodes(nodes, own, plan, plan.minCount === undefined ? undefined : door);
+    remote = made;
+    look = (node) => node !== undefined && made.came(node, ownRanks);
+    return made;
   }
 }
 

@@ -235,7 +235,9 @@ describe("what several hosts are refused with", () => {
   it("wrong numbers, backends and secrets", async () => {
     await expect(start({ nodes: { ...nodes, rank: 2 } })).rejects.toThrow(InvalidArgumentError);
     await expect(start({ nodes: { ...nodes, rendezvous: "10.0.0.1" } })).rejects.toThrow("HOST:PORT");
-    await expect(start({ nodes, backend: "threads" } as never)).rejects.toThrow(/tcp for a world of several hosts/);
+    await expect(start({ nodes, backend: "threads" } as never)).rejects.toThrow(
+      /tcp or nccl for a world of several hosts/,
+    );
     expect(() => rendezvousSecret({})).toThrow(/CHORALE_SECRET/);
     const file = join(folder, "secret");
     writeFileSync(file, `${secret}\n`, { mode: 0o644 });

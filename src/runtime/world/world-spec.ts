@@ -2,6 +2,7 @@
 import type { BackendKind, Isolation } from "../comm/index.ts";
 import type { ElasticHosts } from "./elastic-hosts.ts";
 import type { WorldEvent } from "./events.ts";
+import type { MirrorWay } from "./host-side.ts";
 import type { Job, Place } from "./messages.ts";
 import type { OutputLine } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
@@ -14,6 +15,8 @@ export interface WorldSpec {
   readonly isolation: Isolation;
   /** The secret that the hosts of the world share, where there are several. */
   readonly worldSecret?: string | undefined;
+  /** The way to the launchers of the other hosts, where there are several. */
+  readonly mirrors?: MirrorWay | undefined;
   readonly policy: RestartPolicy;
   /** Where the number of hosts may change. */
   readonly hosts?: ElasticHosts | undefined;

@@ -57,8 +57,11 @@ function servingOf({ choices }: CudaHandle): Serving {
   };
 }
 
+/** Plans reach peers through memory: all ranks are on one host. */
+const { acrossHosts: _acrossHosts, ...NCCL_ON_ONE_HOST } = NCCL_KIND;
+
 export const CUDA_KIND: BackendKind<CudaHandle, CudaOptions> = {
-  ...NCCL_KIND,
+  ...NCCL_ON_ONE_HOST,
   name: "cuda",
   servesPlans: true,
   options: { ...NCCL_KIND.options, choices: isChoices(["shipped"]) },

@@ -43,6 +43,7 @@ import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
 import { guardExit } from "./exit-guard.ts";
 import { type NcclLibrary, requireNccl } from "./library.ts";
+import type { RankPlaces } from "./meet-hosts.ts";
 import type { NcclSettings } from "./nccl-context.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { checkNcclHandle } from "./nccl-handle.ts";
@@ -118,20 +119,22 @@ export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttach
   return attachServing(handle, rank, optionsOf(options), { backend: "nccl", choicesOf: undefined });
 }
 
-/** As `attachNccl`, for backends that let plans serve some of the calls. */
+/** As `attachNccl`, for backends that let plans serve some of the calls. @param places where the ranks are, of several hosts */
 export function attachServing(
   handle: NcclHandle,
   rank: number,
   options: NcclAttachOptions,
   serving: Serving,
+  places?: RankPlaces,
 ): NcclBackend {
   const library = requireNccl();
   const driver = requireCudaDriver();
-  checkAttach(handle, rank, options, driver.numDevices);
+  const localRank = places?.localRank ?? rank;
+  checkAttach(handle, rank, options, { numDevices: driver.numDevices, localRank });
   const config = encodeConfig(options.config ?? {}, library.versionCode, options.blocking ?? true);
   if (options.registerBuffers === true) checkRegistrations(library, options);
   const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
-  const control = enterControl(openNcclControl(handle), rank, all);
+  const control = enterControl(openNcclControl(handle, places?.local.length), rank, all, places?.remote);
   const { segment, jointTurn } = control;
   let opened: OpenedRankDevice<Registrations> | undefined;
   try {
@@ -141,7 +144,7 @@ export function attachServing(
     const poller = new Poller();
     const waiting = new WorldWaiting(segment, poller, timeoutMs);
     opened = openRankDevice(driver, {
-      ordinal: options.device ?? rank,
+      ordinal: options.device ?? localRank,
       generation: handle.generation,
       ledger,
       waiting,
@@ -175,6 +178,7 @@ export function attachServing(
       flightTimings: options.flightTimings,
       backend,
       // Among processes, mapping a window fails where devices cannot reach each other.
+      remote: new Set(places?.remote),
       reachesPeers: interprocess || handle.ranks === 1 || numReached >= handle.ranks - 1,
       choicesOf: choicesOf && ((place) => choicesOf(place, info, interprocess)),
     });
@@ -188,13 +192,19 @@ export function attachServing(
 }
 
 /** Checks what can be known before anything is opened. @throws InvalidArgumentError */
-function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions, numDevices: number): void {
+function checkAttach(
+  handle: NcclHandle,
+  rank: number,
+  options: NcclAttachOptions,
+  { numDevices, localRank }: { readonly numDevices: number; readonly localRank: number },
+): void {
   checkNcclHandle(handle);
   checkWorldRank(rank, handle.ranks);
-  if ((options.device ?? rank) >= numDevices && options.device === undefined) {
+  if (localRank >= numDevices && options.device === undefined) {
+    const [what, given] = localRank === rank ? ["ranks", handle.ranks] : ["ranks of this host", localRank + 1];
     throw new InvalidArgumentError(
-      "ranks",
-      handle.ranks,
+      what,
+      given,
       `at most ${numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
     );
   }

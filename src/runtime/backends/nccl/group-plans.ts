@@ -50,6 +50,8 @@ export interface PlanRank {
     readonly interprocess: boolean;
     /** Whether kernels here can use the memory of every other rank's device. */
     readonly reachesPeers: boolean;
+    /** Ranks on other hosts. */
+    readonly remote: ReadonlySet<number>;
   };
 }
 
@@ -163,10 +165,13 @@ export class GroupPlans implements SlotOwner, CallPlans {
 
   load(slot: PlanSlot): LoadedPlan {
     const { rank, queue, room, member } = this.#parts;
-    if (!rank.settings.reachesPeers) {
+    const { reachesPeers, remote } = rank.settings;
+    const spansHosts = queue.options.ranks.some((other) => remote.has(other));
+    if (!reachesPeers || spansHosts) {
+      const why = spansHosts ? "its ranks are on several hosts" : "no peer access";
       throw new UnsupportedError(
         slot.plan.name ?? "the plan",
-        "devices of the group cannot reach each other's memory (no peer access)",
+        `devices of the group cannot reach each other's memory (${why})`,
       );
     }
     const { plan, dtype, kernel, maxBytes } = slot;

@@ -24,6 +24,8 @@ export interface NcclSettings {
   readonly blocking: boolean;
   /** The backend's name, to programs. */
   readonly backend: string;
+  /** Ranks on other hosts. */
+  readonly remote: ReadonlySet<number>;
   /** Whether kernels here can use the memory of every other rank's device. */
   readonly reachesPeers: boolean;
   /** What serves a group's calls; absent where NCCL serves them all. */

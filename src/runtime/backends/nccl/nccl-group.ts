@@ -247,6 +247,13 @@ export class NcclGroup implements GroupDriver {
 
   /** Sends and receives outside of a batch go by mail: see pair-mail.ts. */
   #mailed({ call, input, timeoutMs }: TensorCall, peer: number): PendingWork<unknown> {
+    const other = this.place.ranks[peer] ?? peer;
+    if (this.#rank.settings.remote.has(other)) {
+      throw new UnsupportedError(
+        `${call.op} with rank ${other}, which is on another host, outside of a batch`,
+        "its memory cannot be reached from here: make both ends in a batch(), where NCCL moves the data",
+      );
+    }
     const parts = call.op === "send" ? this.#pairs.send(input, peer) : this.#pairs.recv(input, peer);
     return this.issuer.push(parts, { timeoutMs });
   }

@@ -9,6 +9,8 @@ export interface NcclHandle {
   readonly generation: number;
   /** The control segment: a SharedArrayBuffer among threads, mapped memory among processes. */
   readonly control: SharedArrayBuffer | MappedControl;
+  /** Of a world of several hosts, each of which has a handle and a segment of its own: this host's name among them. */
+  readonly hostId?: string;
   /** Among threads: where each rank writes down what it holds (see `reapNccl`). Of processes the system frees it. */
   readonly ledger?: SharedArrayBuffer;
 }

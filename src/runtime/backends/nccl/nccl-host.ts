@@ -1,6 +1,7 @@
 /** The launcher's side of an NCCL world: what its ranks share. Needs no GPU, and loads neither CUDA nor NCCL. */
-import { InvalidArgumentError } from "../../../core/index.ts";
-import { type Failure, type FlightDump, optionsOf } from "../../comm/index.ts";
+import { randomUUID } from "node:crypto";
+import { FormatError, InvalidArgumentError, invariant } from "../../../core/index.ts";
+import { type Failure, type FlightDump, type HostMirror, optionsOf } from "../../comm/index.ts";
 import {
   ControlSegment,
   controlBytes,
@@ -16,6 +17,7 @@ import {
 import { dumpSegment } from "../../progress/index.ts";
 
 import { guardExit } from "./exit-guard.ts";
+import { NcclHostMirror } from "./host-mirror.ts";
 import { checkNcclHandle, type NcclHandle } from "./nccl-handle.ts";
 
 /**
@@ -67,11 +69,41 @@ export function createNcclHost(options: {
   return { kind: "nccl", ranks, generation, control: createHostControl({ ranks, generation }) };
 }
 
-/** Opens the control segment as one rank; `attachNccl` does. @throws FormatError when the file is not what the handle says */
-export function openNcclControl(handle: NcclHandle): OpenControl {
+/** Makes what the ranks of one host of several share: processes. @throws as `createNcclHost` */
+export function createNcclHostOfSeveral({ ranks, generation }: Pick<NcclHandle, "ranks" | "generation">): NcclHandle {
+  checkNcclRanks(ranks, "ranks of all hosts");
+  const control = createHostControl({ ranks, generation, spansHosts: true });
+  return { kind: "nccl", ranks, generation, control, hostId: randomUUID() };
+}
+
+/** What other hosts need of it. Nothing in it is secret. */
+export function publishNcclHost({ ranks, generation }: NcclHandle): object {
+  return { kind: "nccl", ranks, generation };
+}
+
+/** Another host's side of what was published. @throws FormatError; as `createNcclHost` */
+export function adoptNcclHost(published: unknown): NcclHandle {
+  const { kind, ranks, generation } = (published ?? {}) as Partial<Record<string, unknown>>;
+  const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
+  if (kind !== "nccl" || !isCount(ranks) || !isCount(generation)) {
+    throw new FormatError("what the first rank's host published", "is no world of the nccl backend");
+  }
+  return createNcclHostOfSeveral({ ranks, generation });
+}
+
+/** This host's part in the agreement of ranks on several hosts. */
+export function mirrorNcclHost(handle: NcclHandle, isFirst: boolean, send: (message: object) => void): HostMirror {
+  const segment = segmentOf(handle);
+  invariant(segment !== undefined, "the host's segment is there while its world lasts");
+  const { ranks, generation } = handle;
+  return new NcclHostMirror({ segment, ranks, generation, isFirst, send });
+}
+
+/** Opens the control segment as one rank; `attachNccl` does. @param numHere ranks of this host @throws FormatError when the file is not what the handle says */
+export function openNcclControl(handle: NcclHandle, numHere = handle.ranks): OpenControl {
   const { control, ranks } = checkNcclHandle(handle);
   if (control instanceof SharedArrayBuffer) return { segment: new ControlSegment(control, ranks), close: () => {} };
-  return openMappedControl(control, handle, { attach: true });
+  return openMappedControl(control, handle, { attach: true, numHere });
 }
 
 /** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */
@@ -119,6 +151,9 @@ export function ncclFailure(handle: NcclHandle): Failure | undefined {
  * releaseNcclHost(host);
  */
 export function dumpNcclFlight(handle: NcclHandle): FlightDump {
-  const { generation, ranks } = handle;
-  return dumpSegment(segmentOf(handle), { backend: "nccl", generation, worldSize: ranks });
+  const { generation, ranks, hostId } = handle;
+  const segment = segmentOf(handle);
+  // Of several hosts each tells what its own ranks did: of the others it knows the calls, but not what became of them.
+  const isHere = (rank: number) => hostId === undefined || segment?.presence.hasCome(rank) === true;
+  return dumpSegment(segment, { backend: "nccl", generation, worldSize: ranks }, isHere);
 }

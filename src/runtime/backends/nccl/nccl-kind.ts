@@ -1,15 +1,28 @@
-/** The nccl backend as the world knows it: ranks are threads or processes of one host, each with a GPU of its own. */
+/** The nccl backend as the world knows it: ranks are threads or processes of one host, or processes of several, each with a GPU of its own. */
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../../core/index.ts";
-import { type BackendKind, isDuration, isFlag, isIntegerFrom, type JoiningRank } from "../../comm/index.ts";
+import {
+  type BackendKind,
+  type Bootstrap,
+  DEFAULT_TIMEOUT_MS,
+  isDuration,
+  isFlag,
+  isIntegerFrom,
+  type JoiningRank,
+} from "../../comm/index.ts";
 import type { NcclAttachOptions, Serving } from "./backend.ts";
 import { checkNcclConfig } from "./config.ts";
+import type { RankPlaces } from "./meet-hosts.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import {
+  adoptNcclHost,
   buryNcclRank,
   createNcclHost,
+  createNcclHostOfSeveral,
   dumpNcclFlight,
   failNcclRank,
   MAX_NCCL_RANKS,
+  mirrorNcclHost,
+  publishNcclHost,
   releaseNcclHost,
 } from "./nccl-host.ts";
 import { UNIQUE_ID_BYTES } from "./symbols.ts";
@@ -64,10 +77,15 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
     const how = isMasked ? "Unset CUDA_VISIBLE_DEVICES." : "Run it where nvidia-smi lists a GPU.";
     throw new UnavailableError("NCCL", "the CUDA driver shows no device", `${how} chorale doctor says more.`);
   },
-  createHost: ({ ranks, generation, isolation }) =>
-    createNcclHost({ ranks, generation, interprocess: isolation === "process" }),
+  createHost: ({ ranks, generation, isolation, worldSecret }) =>
+    worldSecret === undefined
+      ? createNcclHost({ ranks, generation, interprocess: isolation === "process" })
+      : createNcclHostOfSeveral({ ranks, generation }),
   releaseHost: releaseNcclHost,
-  attach: (host, rank, options) => attachRank(host, rank, options, NCCL_ALONE),
+  attach: async (host, rank, options, bootstrap) => {
+    const places = host.hostId === undefined ? undefined : await placesOf(host.hostId, options, bootstrap);
+    return attachRank(host, rank, options, NCCL_ALONE, places);
+  },
   // NCCL's groups end together: a dead rank is the end of all.
   fail: (host, rank, cause, _everybody, blamed = rank) => failNcclRank(host, blamed, cause),
   bury: buryNcclRank,
@@ -77,8 +95,22 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
     const [{ ncclLibrary }, { CUDA_LIBRARY, nvrtcLibrary }] = await loadEngine();
     return [{ ...CUDA_LIBRARY, name: "CUDA driver" }, ncclLibrary(), nvrtcLibrary()];
   },
+  acrossHosts: {
+    publish: publishNcclHost,
+    adopt: adoptNcclHost,
+    // NCCL chooses its own interfaces.
+    optionsAt: (options) => options,
+    mirror: mirrorNcclHost,
+  },
   prepareJoin: (localRank, launcher) => prepareNcclJoin(localRank, launcher, () => NCCL_ALONE),
 };
+
+/** Where the ranks of a world of several hosts are. */
+async function placesOf(hostId: string, options: NcclOptions, bootstrap: Bootstrap): Promise<RankPlaces> {
+  const { checkAcrossHosts, meetHosts } = await import("./meet-hosts.ts");
+  checkAcrossHosts(options);
+  return meetHosts(hostId, bootstrap, options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
+}
 
 /** Finds the engine and the device of a process of another launcher: see `BackendKind.prepareJoin`. */
 export async function prepareNcclJoin(
@@ -102,10 +134,17 @@ export async function prepareNcclJoin(
   };
 }
 
-/** Attaches a rank that the launcher started, also one some of whose calls plans serve. */
-export async function attachRank(host: NcclHandle, rank: number, options: NcclOptions, serving: Serving) {
+/** Attaches a rank that the launcher started, also one some of whose calls plans serve. @param places of several hosts */
+export async function attachRank(
+  host: NcclHandle,
+  rank: number,
+  options: NcclOptions,
+  serving: Serving,
+  places?: RankPlaces,
+) {
   const { attachServing } = await import("./backend.ts");
-  return attachServing(host, rank, ncclAttachOptions(options, rank, host.generation), serving);
+  const own = ncclAttachOptions(options, places?.localRank ?? rank, host.generation);
+  return attachServing(host, rank, own, serving, places);
 }
 
 /** What finds the libraries; worlds of other backends do not load it. */
@@ -113,13 +152,13 @@ function loadEngine() {
   return Promise.all([import("./library.ts"), import("../../../foreign/cuda/index.ts")]);
 }
 
-/** The options of one rank. A unique id serves once: later generations draw their own. */
+/** The options of one rank. A unique id serves once: later generations draw their own. @param localRank its number on its host */
 export function ncclAttachOptions(
   { devices, uniqueId, ...rest }: NcclOptions,
-  rank: number,
+  localRank: number,
   generation: number,
 ): NcclAttachOptions {
-  const device = devices?.[rank];
+  const device = devices?.[localRank];
   return {
     ...rest,
     ...(device === undefined ? {} : { device, peers: devices ?? [] }),

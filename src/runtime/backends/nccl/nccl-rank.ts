@@ -64,6 +64,7 @@ export class NcclRank implements NcclContext {
   /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
   communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): NcclCommunicator {
     const { blocking, flightTimings, registrations } = this.settings;
+    control.tellTitle(group);
     const stream = CudaStream.create(this.at.device);
     const queue = new CommQueue({
       library: this.library,
