@@ -1,4 +1,6 @@
-/** What the fast path asks of its arguments, as comparisons of numbers. */
+/** What the fast path asks of its arguments: comparisons of numbers, and whether what it calls refuses them. */
+import { ChoraleError } from "../../../core/index.ts";
+
 /** Whether two ranges of bytes do not overlap. */
 export function apart(a: number, aBytes: number, b: number, bBytes: number): boolean {
   return a + aBytes <= b || b + bBytes <= a;
@@ -14,4 +16,15 @@ export function sumOfCounts(counts: readonly number[], n: number): number {
     sum += count;
   }
   return sum;
+}
+
+/** Whether an action ends with an error of ours: the careful path meets it again, and reports it. */
+export function isRefused(action: () => void): boolean {
+  try {
+    action();
+    return false;
+  } catch (error) {
+    if (error instanceof ChoraleError) return true;
+    throw error;
+  }
 }

@@ -3,7 +3,7 @@
  * that nobody has used yet, and values that cannot go through a plan as they are, are left to the careful path.
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
-import { ChoraleError, type DType, type NamedReduceOp } from "../../../core/index.ts";
+import type { DType, NamedReduceOp } from "../../../core/index.ts";
 import { rolesOf } from "../../comm/index.ts";
 import {
   type Choice,
@@ -13,6 +13,7 @@ import {
   SERVED_OPINION,
   type ServingPlan,
 } from "../../executor/internal.ts";
+import { isRefused } from "./argument-checks.ts";
 import type { PlanRun, PlanRuns } from "./plan-runs.ts";
 import { plainExtra, planDetail } from "./plan-work.ts";
 import type { RunningPlan } from "./threads-work.ts";
@@ -111,13 +112,7 @@ export class PlannedCall {
 
   /** Sets the size. @returns false when that failed */
   bind(partBytes: number): boolean {
-    try {
-      (this.#run as PlanRun).prepared.bind(partBytes);
-      return true;
-    } catch (error) {
-      if (error instanceof ChoraleError) return false;
-      throw error;
-    }
+    return !isRefused(() => (this.#run as PlanRun).prepared.bind(partBytes));
   }
 }
 

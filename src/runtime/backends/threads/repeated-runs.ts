@@ -4,17 +4,10 @@
  * that differs in anything but its size takes that path again.
  */
 import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
-import {
-  ChoraleError,
-  type DType,
-  type NamedReduceOp,
-  type ReduceOp,
-  sizeOf,
-  type Tensor,
-} from "../../../core/index.ts";
+import { type DType, type NamedReduceOp, type ReduceOp, sizeOf, type Tensor } from "../../../core/index.ts";
 import { opCode, type PlanCall, type Runnable, type RunOptions } from "../../comm/index.ts";
 import { isCarriedAsIs } from "../../executor/internal.ts";
-import { apart } from "./argument-checks.ts";
+import { apart, isRefused } from "./argument-checks.ts";
 import { FastIssue } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY } from "./move.ts";
@@ -74,21 +67,12 @@ class KnownRun {
     if (message < least || message > most) return -1;
     const partBytes = this.reads ? inputBytes / this.#inputParts : outputBytes / this.#outputParts;
     if (this.writes && partBytes * this.#outputParts !== outputBytes) return -1;
-    if (partBytes % sizeOf(this.dtype) !== 0 || !this.#isTaken(partBytes)) return -1;
+    const { shape } = this.run.prepared;
+    if (partBytes % sizeOf(this.dtype) !== 0 || isRefused(() => checkPartBytes(shape, partBytes))) return -1;
     this.#inputBytes = inputBytes;
     this.#outputBytes = outputBytes;
     this.#running = { ...this.run, plan: this.plan, partBytes, endsAlone: this.#endsAlone };
     return partBytes;
-  }
-
-  #isTaken(partBytes: number): boolean {
-    try {
-      checkPartBytes(this.run.prepared.shape, partBytes);
-      return true;
-    } catch (error) {
-      if (error instanceof ChoraleError) return false;
-      throw error;
-    }
   }
 
   /** Of the size that `partBytes` was asked for last. */
@@ -98,13 +82,7 @@ class KnownRun {
 
   /** Sets the size. @returns false when that failed */
   bind(partBytes: number): boolean {
-    try {
-      this.run.prepared.bind(partBytes);
-      return true;
-    } catch (error) {
-      if (error instanceof ChoraleError) return false;
-      throw error;
-    }
+    return !isRefused(() => this.run.prepared.bind(partBytes));
   }
 }
 
