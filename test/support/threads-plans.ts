@@ -121,7 +121,7 @@ export async function plansOnThreads(
     numRanks,
     async ({ backend, comm, rank, load, data, gc, turn }) => {
       const [jobs, inputs, drive] = data as [readonly PlanJob[], TypedArray[][][], string];
-      const { noteProof, placeOf, shapeOf } = await load<typeof PlanRoom>("authoring/plan");
+      const { hashPlan, noteProof, placeOf, shapeOf } = await load<typeof PlanRoom>("authoring/plan");
       const { deepFreeze } = await load<typeof Core>("core");
       const done: unknown[] = [];
       await comm.barrier();
@@ -131,7 +131,8 @@ export async function plansOnThreads(
         if (j === 1) before = comm.stats().memory.usedBytes;
         const plan = deepFreeze(given);
         if (proof !== undefined) {
-          noteProof(plan, { ok: true, endsAlone: () => proof.endsAlone, relaunches: () => false });
+          const { endsAlone } = proof;
+          noteProof(plan, { ok: true, hash: hashPlan(plan), endsAlone: () => endsAlone, relaunches: () => false });
         }
         const group = proof === undefined ? await comm.split(0, rank) : comm;
         if (group === undefined) throw new Error("no group");

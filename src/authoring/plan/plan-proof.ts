@@ -8,6 +8,8 @@ import type { ExecutionPlan } from "./execution-plan.ts";
 export type PlanProof =
   | {
       readonly ok: true;
+      /** Of the plan (hash-plan.ts): whoever proves a plan, keeps it and runs it asks for it. */
+      readonly hash: string;
       /**
        * Whether a rank's output is complete, and its buffers may be reused, when that rank ends: then the ranks need not
        * meet after it. Takes as long as the proof when it is first called.

@@ -7,6 +7,7 @@ import { compile } from "../language/index.ts";
 import { diffPlans, printDiff } from "./diff-plans.ts";
 import { channelOrdinal, countOps, type ExecutionPlan, OP_KINDS, type SimpleOp } from "./execution-plan.ts";
 import { limitViolations } from "./executor-limits.ts";
+import { hashPlan } from "./hash-plan.ts";
 import { placeOf } from "./plan-conditions.ts";
 import { layoutPlan, pieces } from "./plan-layout.ts";
 import { printPlan } from "./print-plan.ts";
@@ -308,5 +309,31 @@ describe("a channel's place among those to its peer", () => {
     draft[0] = 1;
     expect(draft.map((_, id) => channelOrdinal(draft, id))).toEqual([0, 1, 0, 0, 2, 1]);
     expect([channelOrdinal(frozen, 6), channelOrdinal(draft, 6)]).toEqual([0, 0]);
+  });
+});
+
+describe("a plan's hash", () => {
+  /** The same plan with the fields of every object the other way round. */
+  const turned = (value: unknown): unknown => {
+    if (typeof value !== "object" || value === null) return value;
+    if (Array.isArray(value)) return value.map(turned);
+    return Object.fromEntries(
+      Object.entries(value)
+        .reverse()
+        .map(([name, field]) => [name, turned(field)]),
+    );
+  };
+
+  it("is what it was when plans in files were named by it", () => {
+    expect(hashPlan(ring)).toBe("df4d37bdd1aa2fe8");
+    expect(hashPlan(compile(algorithm("one-shot-packet-all-reduce").make({ numRanks: 3 })))).toBe("a3aa8d303c96f2a5");
+  });
+
+  it("takes no notice of the order of fields, and of what says where a plan comes from", () => {
+    expect(hashPlan(turned(ring) as ExecutionPlan)).toBe(hashPlan(ring));
+    expect(hashPlan({ ...ring, name: "another", sources: [] })).toBe(hashPlan(ring));
+    const [first, ...others] = ring.ranks;
+    const one = { ...first!, output: { ...first!.output, chunks: 7 } };
+    expect(hashPlan({ ...ring, ranks: [one, ...others] })).not.toBe(hashPlan(ring));
   });
 });

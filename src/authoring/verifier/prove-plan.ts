@@ -43,6 +43,7 @@ function noteRight(plan: ExecutionPlan, hash: string): void {
   };
   noteProof(plan, {
     ok: true,
+    hash,
     endsAlone: lazily("ends alone", { outputAtRankEnd: true, reuseAtRankEnd: true }),
     relaunches: lazily("relaunches", { relaunch: true }),
   });

@@ -1,5 +1,5 @@
 /** The calls that are timed for a contender. Buffers are those of `collectives/timed-calls.ts`, in place or not. */
-import { noteProof } from "../../../authoring/plan/index.ts";
+import { hashPlan, noteProof } from "../../../authoring/plan/index.ts";
 import { operationInfo } from "../../../collectives/index.ts";
 import { deepFreeze, type Tensor } from "../../../core/index.ts";
 import type { Communicator, RunOptions } from "../../../runtime/comm/index.ts";
@@ -22,7 +22,8 @@ export function contenderCall(
   }
   const plan = deepFreeze(contender.plan);
   // It was proved where it was compiled: the launcher's proof serves all ranks. Nobody asks for relaunches here.
-  noteProof(plan, { ok: true, endsAlone: () => contender.endsAlone, relaunches: () => false });
+  const proof = { endsAlone: () => contender.endsAlone, relaunches: () => false };
+  noteProof(plan, { ok: true, hash: hashPlan(plan), ...proof });
   const options: RunOptions = { ...runBuffers(comm, job, buffers, count), ...operator(comm, job) };
   return (on = comm) => on.run(plan, options);
 }
