@@ -48,6 +48,7 @@ export {
   onePassAllGather,
   onePassAllToAll,
   onePassBroadcast,
+  onePassReduce,
   onePassReduceScatter,
   onePassScatter,
 } from "./one-pass.ts";

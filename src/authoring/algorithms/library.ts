@@ -133,6 +133,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("binomial-reduce", "reduce", tree.binomialReduce),
   entry("chain-reduce", "reduce", tree.chainReduce, { takesChunks: true }),
   entry("scatter-gather-reduce", "reduce", tree.scatterGatherReduce),
+  entry("one-pass-reduce", "reduce", onePass.onePassReduce),
   entry("packet-reduce", "reduce", staged.packetReduce, { packets: true }),
   entry("staged-reduce", "reduce", staged.stagedReduce),
   entry("direct-all-to-all", "all_to_all", pairs.directAllToAll, { inPlace: false }),

@@ -13,6 +13,7 @@ import {
   type Program,
   program,
   type RankHandle,
+  reduce,
   reduceScatter,
   scatter,
 } from "../language/index.ts";
@@ -68,6 +69,32 @@ export function onePassReduceScatter(args: AlgorithmArgs): Program {
         const parts = peers.map((peer) => peer.input.at(rank.id));
         p.reduce(rank.output.at(0), rank.input.at(rank.id), parts, 0);
       }),
+  );
+}
+
+/**
+ * Every rank loads its share of everybody's input, adds in one go, and stores the sums to the root. A reduction has a place of
+ * its own rank for its result: scratch, which an executor need not write where nobody reads it.
+ */
+export function onePassReduce(args: RootedArgs): Program {
+  const { numRanks: n, root = 0 } = args;
+  return program(
+    {
+      ...settings("one-pass-reduce", args),
+      autoSync: "strand",
+      collective: reduce(n, { ...args, root, chunks: n }),
+    },
+    (p) => {
+      const target = p.rank(root);
+      const sums = p.ranks.map((rank) => rank.scratch(rank === target ? 0 : 1));
+      onePass(p, (rank, to, peers) => {
+        const share = target.output.at(rank.id);
+        const sum = rank === target ? share : sums[rank.id]!.at(0);
+        const parts = peers.map((peer) => peer.input.at(rank.id));
+        p.reduce(sum, rank.input.at(rank.id), parts, 0);
+        if (rank !== target) to(target).put(share, sum, 0);
+      });
+    },
   );
 }
 

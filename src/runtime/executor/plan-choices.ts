@@ -17,8 +17,8 @@ const PLANS: { readonly [C in CollectiveName]?: readonly (readonly [fromBytes: n
     [16_384, "one-pass-broadcast"],
   ],
   reduce: [
-    [0, "binomial-reduce"],
-    [65_536, "scatter-gather-reduce"],
+    [0, "packet-reduce"],
+    [256, "one-pass-reduce"],
   ],
   all_gather: [
     [0, "packet-all-gather"],

@@ -1,7 +1,7 @@
 /** Records that ranks spare which have met, and whose strands one thread runs. */
 import { describe, expect, it } from "vitest";
-import { onePassAllGather, twoShotFusedReadAllReduce } from "../../../authoring/algorithms/index.ts";
-import { allReduce, compile, type Program, program } from "../../../authoring/language/index.ts";
+import { onePassAllGather, onePassReduce, twoShotFusedReadAllReduce } from "../../../authoring/algorithms/index.ts";
+import { allReduce, compile, type Program, program, reduce } from "../../../authoring/language/index.ts";
 import { leadingSync } from "./leading-sync.ts";
 import { lowerRank } from "./lower.ts";
 
@@ -32,5 +32,27 @@ describe("the records of a rank", () => {
     });
     expect(leadingSync(compile(made, { verify: false }))).toEqual([[0], [0]]);
     expect(codes(made, true)[0]).toEqual(codes(made, false)[0]);
+  });
+
+  it("leave out scratch that nobody reads where results go straight to others", () => {
+    const outs = (made: Program, together: boolean) =>
+      lowerRank(compile(made, { verify: false }), 0, { met: true, together }).strands.map((records) =>
+        records.flatMap(({ record }) =>
+          "outs" in record ? [record.outs.map(({ rank, buffer }) => `${rank} ${buffer}`)] : [],
+        ),
+      );
+    const made = onePassReduce({ numRanks: 3, root: 2 });
+    expect(outs(made, true)).toEqual([[["2 output"]]]);
+    expect(outs(made, false)).toEqual([[["0 scratch", "2 output"]]]);
+    // The root takes the sum out of rank 0's scratch once more, into another chunk.
+    const read = program({ name: "read later", collective: reduce(2, { root: 1, chunks: 2 }) }, (p) => {
+      const [first, root] = [p.rank(0), p.rank(1)];
+      const sum = first.scratch(2);
+      const put = p.memoryChannel(first, root);
+      p.reduce(sum.at(0), first.input.at(0), [root.input.at(0)], 0);
+      put.put(root.output.at(0), sum.at(0), 0);
+      first.copy(sum.at(1), sum.at(0), 0);
+    });
+    expect(outs(read, true)[0]?.[0]).toEqual(["0 scratch", "1 output", "0 scratch"]);
   });
 });

@@ -10,6 +10,7 @@ import type {
   ExecutionPlan,
   GroupSlice,
   PlanReduceOp,
+  Range,
   RankPlan,
   SimpleOp,
   Strand,
@@ -19,11 +20,14 @@ import { requireShape } from "../../../authoring/verifier/internal.ts";
 import { fuseRecords } from "./fuse-records.ts";
 import { counterOf, leadingSync, pairedCounters } from "./leading-sync.ts";
 import type { Counted, DataRecord, StrandRecord, Stretch, SyncRecord } from "./records.ts";
+import { isUnread } from "./unread-scratch.ts";
 
 /** What the executor of the records promises. */
 export interface LoweringOptions {
   /** All ranks have met at every launch, and a rank's strands are run by one thread: both spare records. */
   readonly met?: boolean;
+  /** All ranks' memory is this one: results go straight to where they are wanted. */
+  readonly together?: boolean;
 }
 export interface LoweredRank {
   readonly strands: readonly (readonly StrandRecord[])[];
@@ -64,21 +68,23 @@ export function sendsPackets(plan: ExecutionPlan): boolean {
 export function lowerRank(plan: ExecutionPlan, rank: number, how: LoweringOptions = {}): LoweredRank {
   // The verifier has looked at what it has proved.
   if (proofOf(plan)?.ok !== true) requireShape(plan);
-  return new Lowering(plan, plan.ranks[rank] as RankPlan, how.met === true).run();
+  return new Lowering(plan, plan.ranks[rank] as RankPlan, how).run();
 }
 
 class Lowering {
   readonly #plan: ExecutionPlan;
   readonly #rank: RankPlan;
   readonly #met: boolean;
+  readonly #together: boolean;
   readonly #barriers = new Map<number, number>();
   #mostRanges = 1;
   #mostPackets = 1;
 
-  constructor(plan: ExecutionPlan, rank: RankPlan, met: boolean) {
+  constructor(plan: ExecutionPlan, rank: RankPlan, { met = false, together = false }: LoweringOptions) {
     this.#plan = plan;
     this.#rank = rank;
     this.#met = met;
+    this.#together = together;
   }
 
   run(): LoweredRank {
@@ -189,7 +195,9 @@ class Lowering {
           ...(op.packetDst === undefined ? [] : [local(op.packetDst, true)]),
           ...(op.packets ? op.remoteDst.map((range) => remote(range, true)) : []),
         ];
-        const outs = [local(op.dst), ...(op.packets ? [] : op.remoteDst.map((range) => remote(range)))];
+        const others = op.packets ? [] : op.remoteDst.map((range) => remote(range));
+        const isSpared = this.#together && others.length > 0 && arrive.length === 0 && this.#isUnread(op.dst);
+        const outs = isSpared ? others : [local(op.dst), ...others];
         const code = op.packets ? "reducePackets" : "move";
         return [
           ...data(code, ins, outs, { op: op.op, whole: op.packets }),
@@ -230,6 +238,11 @@ class Lowering {
       case "switch-reduce-broadcast":
         return data("move", members(op.src), members(op.dst), { op: op.op });
     }
+  }
+
+  /** Whether nobody will read what is stored in these chunks of this rank. */
+  #isUnread(range: Range): boolean {
+    return range.buffer === "scratch" && isUnread(this.#plan, this.#rank.rank, range);
   }
 
   #data(

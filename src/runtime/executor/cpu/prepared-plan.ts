@@ -112,7 +112,7 @@ export class PreparedPlan {
     this.#machine = parts.machine;
     this.#transport = transport;
     const isFar = transport.isFar?.bind(transport);
-    const lowered = lowerRank(plan, rank, { met: true });
+    const lowered = lowerRank(plan, rank, { met: true, together: isFar === undefined });
     const all: readonly (readonly PartedRecord[])[] =
       isFar === undefined ? lowered.strands : withFarRanks(lowered.strands, isFar);
     this.#sendsPackets = sendsPackets(plan);
