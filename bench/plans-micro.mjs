@@ -5,6 +5,8 @@
  *
  *   --ranks 2,4,8   --ops all_reduce,…   --sizes 1K,…,16M   --repeats 15   --block-us 400   --warm-ms 150
  *   --use NAME[,NAME]  plans of which each serves a world; left out: what `choices: "plans"` names
+ *   --run NAME[,NAME]  in place of worlds of plans, `comm.run` of these plans in the one world, on the tensors of the kernel's
+ *                   calls: tensors of worlds lie in other places, which alone can make a tenth. Not in place
  *   --against DIR   in place of plans another build (its dist/ folder), by its shipped choices; may be repeated
  *   --pin=NICE      Linux: each rank's thread on a core of its own with this nice value, for machines that are not quiet. Compilers
  *                   then need --warm-ms 500 and more
@@ -27,6 +29,7 @@ const config = {
     ops: { type: "string", default: "all_reduce" },
     sizes: { type: "string", default: "1K,16K,256K,1M,4M,16M" },
     use: { type: "string", default: "" },
+    run: { type: "string", default: "" },
     repeats: { type: "string", default: "15" },
     "block-us": { type: "string", default: "400" },
     "warm-ms": { type: "string", default: "150" },
@@ -43,11 +46,11 @@ const bytesOf = (text) => {
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 
 /** A call of an operation on f32 tensors whose larger buffer has `bytes` bytes. */
-function caller(op, comm, { whole, other, part }) {
+function caller(op, comm, { whole, other, part }, isApart) {
   const root = comm.rank === 0;
   return {
     all_reduce: () => comm.allReduce(whole, { output: other }),
-    broadcast: () => comm.broadcast(whole),
+    broadcast: () => comm.broadcast(whole, isApart ? { output: other } : undefined),
     reduce: () => comm.reduce(whole, root ? { output: other } : undefined),
     all_gather: () => comm.allGather(part, { output: other }),
     reduce_scatter: () => comm.reduceScatter(whole, { output: part }),
@@ -57,8 +60,27 @@ function caller(op, comm, { whole, other, part }) {
   }[op];
 }
 
-/** One way to serve the calls: a world of its own. */
-function way(backend, op, bytes) {
+/** A run of an algorithm's plan on the same tensors, out of place. */
+function runner(comm, { whole, other, part }, entry) {
+  const plan = entry.make({ numRanks: comm.size }).plan();
+  const root = comm.rank === 0;
+  const inRoot = (tensor) => (root ? tensor : undefined);
+  const [input, output] = {
+    all_reduce: [whole, other],
+    broadcast: [inRoot(whole), other],
+    reduce: [whole, inRoot(other)],
+    all_gather: [part, other],
+    reduce_scatter: [whole, part],
+    all_to_all: [whole, other],
+    gather: [part, inRoot(other)],
+    scatter: [inRoot(whole), part],
+  }[entry.collective];
+  const buffers = { ...(input === undefined ? {} : { input }), ...(output === undefined ? {} : { output }) };
+  return () => comm.run(plan, buffers);
+}
+
+/** One way to serve the calls: a world of its own; and more on its tensors, one for each of `entries`. */
+function way(backend, op, bytes, entries) {
   const comm = backend.world;
   const count = Math.ceil(bytes / 4 / comm.size) * comm.size;
   const tensors = {
@@ -69,11 +91,15 @@ function way(backend, op, bytes) {
   };
   // Unwritten pages are all one page of zeros: a way whose tensors lie on it would read from the cache.
   for (const tensor of Object.values(tensors)) tensor.data.fill(1);
-  const call = caller(op, comm, tensors);
-  return {
-    free: () => {
-      for (const tensor of Object.values(tensors)) backend.free(tensor);
-    },
+  const free = () => {
+    for (const tensor of Object.values(tensors)) backend.free(tensor);
+  };
+  const calls = [
+    caller(op, comm, tensors, entries.length > 0),
+    ...entries.map((entry) => runner(comm, tensors, entry)),
+  ];
+  return calls.map((call, i) => ({
+    free: i === 0 ? free : () => {},
     /** Microseconds per call of the slowest rank. */
     time: (iterations) => {
       comm.barrier().wait();
@@ -83,7 +109,7 @@ function way(backend, op, bytes) {
       comm.allReduce(tensors.clock, { op: "max" }).wait();
       return tensors.clock.data[0];
     },
-  };
+  }));
 }
 
 /** Gives this thread a core of its own. After the backend has counted the cores. */
@@ -95,15 +121,19 @@ function pinTo(core, nice) {
 
 const threadsOf = (lib) => import(new URL("runtime/backends/threads/index.js", lib).href);
 
-async function rank({ handles, libs, names, index, ops, sizes, repeats, blockUs, warmMs, pin }) {
+async function rank({ handles, libs, names, index, ops, sizes, run, repeats, blockUs, warmMs, pin }) {
   const backends = [];
   for (const [i, handle] of handles.entries()) {
     backends.push((await threadsOf(libs[i])).attachThreads(handle, index, {}));
   }
+  const library =
+    run.length === 0 ? [] : (await import(new URL("authoring/algorithms/index.js", libs[0]).href)).ALGORITHMS;
   if (pin !== undefined) pinTo(index % availableParallelism(), pin);
   for (const op of ops) {
     for (const bytes of sizes) {
-      const ways = backends.map((backend) => way(backend, op, bytes));
+      const entries = library.filter(({ name, collective }) => run.includes(name) && collective === op);
+      const ways = backends.flatMap((backend, i) => way(backend, op, bytes, i === 0 ? entries : []));
+      const labels = [...names.slice(0, 1), ...entries.map(({ name }) => name), ...names.slice(1)];
       // All ranks see the same times, so they warm up as long and choose the same number of calls.
       const usual = ways.map((one) => {
         let [spent, last] = [0, one.time(1)];
@@ -120,7 +150,7 @@ async function rank({ handles, libs, names, index, ops, sizes, repeats, blockUs,
         for (const i of order) times[i].push(ways[i].time(iterations));
       }
       for (const one of ways) one.free();
-      if (index === 0) parentPort.postMessage({ op, bytes, names, times });
+      if (index === 0) parentPort.postMessage({ op, bytes, names: labels, times });
     }
   }
   for (const backend of backends) await backend.close();
@@ -132,6 +162,7 @@ if (isMainThread) {
     ops: values.ops.split(","),
     sizes: values.sizes.split(",").map(bytesOf),
     use: values.use === "" ? [] : values.use.split(","),
+    run: values.run === "" ? [] : values.run.split(","),
     repeats: integer(values.repeats, "--repeats"),
     blockUs: integer(values["block-us"], "--block-us"),
     warmMs: integer(values["warm-ms"], "--warm-ms"),
@@ -152,7 +183,7 @@ if (isMainThread) {
   });
   console.log("ranks op bytes plan kernel_us (min) plan_us (min) ratio ratio_of_minima");
   for (const ranks of worlds) {
-    const plans = use.length > 0 ? use : against.length > 0 ? [] : ["plans"];
+    const plans = use.length > 0 ? use : against.length > 0 || work.run.length > 0 ? [] : ["plans"];
     const ways = [
       { name: "kernel", from: lib, choices: "shipped" },
       ...plans.map((name) => ({ name, from: lib, choices: name === "plans" ? name : only(name) })),
