@@ -60,6 +60,7 @@ export const DATA = {
 export const SIGNAL = { relaxed: 3, count: 4, addresses: 5 } as const;
 /** Entries of three words: address of the counter, address of how many were taken, how many are wanted. */
 export const WAIT = { count: 3, entries: 4 } as const;
+export const WAIT_ENTRY = { counter: 0, taken: 1, wanted: 2 } as const;
 /** The barrier's two words: how many have come, and its generation. */
 export const BARRIER = { address: 3, numStrands: 4 } as const;
 /** Entries of two words: address, and how many. */
@@ -96,7 +97,7 @@ export const RUN = {
   numStrands: 1,
   /** Number of the launch: what packets carry. */
   flag: 2,
-  /** Set by signals and packets: sleepers have to be looked for before this rank waits or ends. */
+  /** `RAISED`: whether sleepers have to be looked for before this rank waits or ends. */
   raised: 3,
   /** Passed to what wakes sleepers. */
   bell: 4,
@@ -120,8 +121,13 @@ export const RUN = {
   semaphores: 15,
   initial: 16,
   numSemaphores: 17,
+  /** Polls that are left before the machine returns to JavaScript. */
+  spins: 18,
   words: 20,
 } as const;
+
+/** What a rank has done since it last looked for sleepers: stored packets, and raised counters, by which all stores are out. */
+export const RAISED = { no: 0, stored: 1, fenced: 2 } as const;
 
 /** What a launch reads of one rank: where its bases go, and the words that hold the addresses of its scratch and packets. */
 export const BASE = { target: 0, scratch: 1, packets: 2, words: 3 } as const;

@@ -16,6 +16,7 @@ import {
   DATA,
   FAR,
   LOOP,
+  RAISED,
   RECORD,
   RUN,
   SEMAPHORES,
@@ -28,6 +29,7 @@ import {
 import { addPacketMoves, type PacketMoves } from "./packet-moves.ts";
 import { addLaunch } from "./strand-launch.ts";
 import { addStrandLimits } from "./strand-limits.ts";
+import { addStrandSignals, type StrandSignals } from "./strand-signals.ts";
 
 /** What the module exports for the executor. */
 export interface MachineExports {
@@ -56,27 +58,21 @@ export interface MachineCode {
 export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): MachineCode {
   const packets = addPacketMoves(module);
   const limits = addStrandLimits(module);
-  const step = addStep(module, parts, packets, limits);
-  return { launch: addLaunch(module), runStrands: addRun(module, parts, step) };
+  const signals = addStrandSignals(module, parts.ring);
+  const step = addStep(module, parts, packets, limits, signals);
+  return { launch: addLaunch(module), runStrands: addRun(module, signals.wake, step) };
 }
 
 /** Runs the strands in turn until all have ended, or wait and the polls are used up. */
-function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilder): FunctionBuilder {
+function addRun(module: ModuleBuilder, wake: FunctionBuilder, step: FunctionBuilder): FunctionBuilder {
   return module.function(
     { params: ["i32", "i32"], results: ["i32"] },
     (f) => {
       const [run, spins] = [f.param(0), f.param(1)];
       const [strand, end, open, moved] = f.locals("i32", "i32", "i32", "i32");
       const cost = f.local("i32");
-      const ring = () => {
-        f.get(run).mem("i32.load", word(RUN.raised));
-        f.if(() => {
-          f.get(run).i32(0).mem("i32.store", word(RUN.raised));
-          // Packets are plain stores: they must be out before we look whether anybody sleeps.
-          f.fence();
-          if (parts.ring !== undefined) f.get(run).mem("i32.load", word(RUN.bell)).call(parts.ring);
-        });
-      };
+      const ring = () => f.get(run).call(wake);
+      f.get(run, spins).mem("i32.store", word(RUN.spins));
       f.loop(() => {
         f.get(run).mem("i32.load", word(RUN.strands)).tee(strand);
         f.get(run).mem("i32.load", word(RUN.numStrands)).i32(word(STRAND.words)).op("i32.mul", "i32.add").set(end);
@@ -101,9 +97,9 @@ function addRun(module: ModuleBuilder, parts: MachineParts, step: FunctionBuilde
         ring();
         // A look at every strand takes as long as several polls of one word, in which spins are counted.
         f.get(run).mem("i32.load", word(RUN.numStrands)).i32(2).op("i32.shl").i32(4).op("i32.add").set(cost);
-        f.get(spins, cost).op("i32.lt_s");
+        f.get(run).mem("i32.load", word(RUN.spins)).tee(spins).get(cost).op("i32.lt_s");
         f.if(() => f.i32(1).op("return"));
-        f.get(spins, cost).op("i32.sub").set(spins).br(0);
+        f.get(run).get(spins, cost).op("i32.sub").mem("i32.store", word(RUN.spins)).br(0);
       });
       f.i32(1);
     },
@@ -117,6 +113,7 @@ function addStep(
   parts: MachineParts,
   packets: PacketMoves,
   limits: FunctionBuilder,
+  signals: StrandSignals,
 ): FunctionBuilder {
   return module.function({ params: ["i32", "i32"], results: ["i32"] }, (f) => {
     const [run, strand] = [f.param(0), f.param(1)];
@@ -127,7 +124,7 @@ function addStep(
     const field = (index: number) => f.get(strand).mem("i32.load", word(index));
     const setting = (index: number) => f.get(run).mem("i32.load", word(index));
     const waits = () => f.get(strand, pc).mem("i32.store", word(STRAND.pc)).get(moved).op("return");
-    const raise = () => f.get(run).i32(1).mem("i32.store", word(RUN.raised));
+    const stored = () => f.get(run).i32(RAISED.stored).mem("i32.store", word(RUN.raised));
     const add = (target: Local, value: number) => f.get(target).i32(value).op("i32.add").set(target);
     /** Leaves the address of the range whose pair of words is at `at`, `twice` for packets. */
     const addressAt = (twice: boolean) => {
@@ -182,7 +179,7 @@ function addStep(
             () => {
               f.get(ahead).i32(word(SIGNAL.addresses)).op("i32.add").set(at);
               f.get(ahead).mem("i32.load", word(SIGNAL.count)).set(left);
-              raiseAll(4);
+              raiseAll();
               f.i32(1).set(moved);
             },
             () => {
@@ -196,19 +193,8 @@ function addStep(
       f.get(strand, ahead).mem("i32.store", word(STRAND.ahead));
       waits();
     };
-    const raiseAll = (stride: number) => {
-      // A counter is raised by one thread alone. One fence for all: an atomic addition each would wait for each one's line.
-      f.fence();
-      f.block(() =>
-        f.loop(() => {
-          f.get(left).op("i32.eqz").brIf(1);
-          f.get(at).mem("i32.load").tee(source).get(source).mem("i32.load").i32(1).op("i32.add").mem("i32.store");
-          add(at, stride);
-          f.get(left).i32(1).op("i32.sub").set(left).br(0);
-        }),
-      );
-      raise();
-    };
+    /** Raises the `left` counters whose addresses stand from `at` on. */
+    const raiseAll = () => f.get(run, at, left).call(signals.raise);
 
     /** Leaves the record to JavaScript, and stays at it until that is done. */
     const byJavaScript = (next: (depth: number) => void) => {
@@ -282,7 +268,7 @@ function addStep(
         addressAt(true);
         f.get(source, length);
         setting(RUN.flag).call(packets.pack);
-        raise();
+        stored();
       },
       unpack: (next) => {
         limited(next);
@@ -312,7 +298,7 @@ function addStep(
           addressAt(true);
           f.get(source).get(length).i32(3).op("i32.add").i32(-4).op("i32.and").i32(1).op("i32.shl").call(parts.copy);
         });
-        raise();
+        stored();
       },
       reducePackets: (next) => {
         limited(next);
@@ -364,7 +350,7 @@ function addStep(
         f.if(() => next(1));
         f.get(pc).i32(word(SIGNAL.addresses)).op("i32.add").set(at);
         operand(SIGNAL.count).set(left);
-        raiseAll(4);
+        raiseAll();
       },
       wait: () => {
         const triples = () => {
@@ -385,7 +371,10 @@ function addStep(
           // raised - taken, modulo 2^32
           f.get(at).mem("i32.load").mem("i32.atomic.load").get(at).mem("i32.load", 4).mem("i32.load").op("i32.sub");
           f.get(at).mem("i32.load", 8).op("i32.lt_s");
-          f.if(waits);
+          f.if(() => {
+            f.get(run, at).call(signals.linger).op("i32.eqz");
+            f.if(waits);
+          });
         });
         triples();
         each(() => {
