@@ -119,7 +119,8 @@ export class CallSteps {
     const engine = this.#engine;
     if (work.run !== undefined) return false;
     try {
-      return engine.rings.open(work) && engine.rings.prepare(work);
+      const { op, code, bytes, root, kernel } = work;
+      return engine.rings.open(work) && engine.rings.prepare(op, code, bytes, root, kernel);
     } catch (error) {
       if (!(error instanceof ChoraleError)) throw error;
       engine.failGroup(error);

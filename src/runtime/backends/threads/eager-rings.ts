@@ -70,11 +70,9 @@ export class EagerRings {
   }
 
   /** Sets up what this member does in a small collective. @returns false when the call goes the other way */
-  prepare(work: ThreadsWork<unknown>): boolean {
+  prepare(op: string, code: number, bytes: number, root: number, kernel: number): boolean {
     const { size: n, me, words } = this.#engine;
-    const { bytes } = work;
-    if (!this.#isOpen || bytes === 0 || bytes > this.#limits[work.code]!) return false;
-    const { code, root, kernel } = work;
+    if (!this.#isOpen || bytes === 0 || bytes > this.#limits[code]!) return false;
     words[this.#at + MEMBER.stage / 4] = 0;
     if (code === this.#code && bytes === this.#bytes && root === this.#root && kernel === this.#kernel) return true;
     this.#code = code;
@@ -84,12 +82,12 @@ export class EagerRings {
     const isRoot = root === me;
     const others = this.#others;
     words[this.#at + MEMBER.partBytes / 4] = bytes;
-    switch (work.op) {
+    switch (op) {
       case "all_reduce":
-        this.#set(BOXES, 0, bytes, others, n - 1, 0, 0, work.kernel, 1);
+        this.#set(BOXES, 0, bytes, others, n - 1, 0, 0, kernel, 1);
         return true;
       case "reduce_scatter":
-        this.#set(BOXES, 0, n * bytes, others, n - 1, bytes, 0, work.kernel, 1);
+        this.#set(BOXES, 0, n * bytes, others, n - 1, bytes, 0, kernel, 1);
         return true;
       case "all_gather":
         this.#set(BOXES, 0, bytes, others, n - 1, 0, bytes, FINISH.copies, 1);
@@ -99,19 +97,19 @@ export class EagerRings {
         return true;
       case "broadcast":
         if (isRoot) this.#set(RINGS, 0, bytes, others, 0, 0, 0, FINISH.copies, 1);
-        else this.#set(RINGS, 0, 0, this.#list(work.root), 1, 0, 0, FINISH.copies, 0);
+        else this.#set(RINGS, 0, 0, this.#list(root), 1, 0, 0, FINISH.copies, 0);
         return true;
       case "scatter":
         if (isRoot) this.#set(RINGS, 0, n * bytes, others, 0, bytes, 0, FINISH.copies, 1);
-        else this.#set(RINGS, 0, 0, this.#list(work.root), 1, bytes, 0, FINISH.copies, 0);
+        else this.#set(RINGS, 0, 0, this.#list(root), 1, bytes, 0, FINISH.copies, 0);
         return true;
       case "gather":
         if (isRoot) this.#set(LANES, 0, 0, others, n - 1, 0, bytes, FINISH.copies, 1);
-        else this.#set(LANES, this.#list(work.root), 0, others, 0, 0, 0, FINISH.nothing, 0);
+        else this.#set(LANES, this.#list(root), 0, others, 0, 0, 0, FINISH.nothing, 0);
         return true;
       case "reduce":
-        if (isRoot) this.#set(LANES, 0, 0, others, n - 1, 0, 0, work.kernel, 1);
-        else this.#set(LANES, this.#list(work.root), 0, others, 0, 0, 0, FINISH.nothing, 0);
+        if (isRoot) this.#set(LANES, 0, 0, others, n - 1, 0, 0, kernel, 1);
+        else this.#set(LANES, this.#list(root), 0, others, 0, 0, 0, FINISH.nothing, 0);
         return true;
       default:
         return false;

@@ -10,6 +10,7 @@ import {
   type Data,
   type OutputOptions,
   opCode,
+  type PendingWork,
   packCall,
   type ReduceOptions,
   type RootOptions,
@@ -68,12 +69,15 @@ export class FastCollectives {
     total: number,
     kernel: number,
     overlaps: boolean,
-  ): ThreadsWork<Tensor> | undefined {
+  ): PendingWork<Tensor> | undefined {
     const code = CODES[op];
     const planned =
       total >= this.#firstPlan[code]! ? this.#plans.find(code, op, input.dtype, redop, root, total) : undefined;
     const isPlanned = planned !== undefined && !planned.isKernel;
     if (isPlanned && !planned.prepare(overlaps)) return undefined;
+    if (!isPlanned && this.#issue.isSmall(code, part)) {
+      return this.#issue.small(code, op, input, redop, root, from, to, count, part, kernel, result, total);
+    }
     const work = this.#issue.begin(code, op, input, redop, root, from, to, count, part, kernel);
     return isPlanned ? this.#issue.plan(planned, work, result, total) : this.#issue.run(work, result, total);
   }
@@ -114,7 +118,7 @@ export class FastCollectives {
   }
 
   /** See `GroupDriver.quick`. */
-  call(op: OperationName, data: Data, options: UncheckedOptions, peer: number): ThreadsWork<unknown> | undefined {
+  call(op: OperationName, data: Data, options: UncheckedOptions, peer: number): PendingWork<unknown> | undefined {
     // Apart from the others: what is left is small enough for the optimizing compiler to inline.
     if (op === "all_reduce") return this.allReduce(data, options);
     return this.#other(op, data, options, peer);
@@ -125,7 +129,7 @@ export class FastCollectives {
     data: Data,
     options: UncheckedOptions,
     peer: number,
-  ): ThreadsWork<unknown> | undefined {
+  ): PendingWork<unknown> | undefined {
     switch (op) {
       case "broadcast":
         return this.broadcast(data, options);
@@ -155,7 +159,7 @@ export class FastCollectives {
     }
   }
 
-  allReduce(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {
+  allReduce(data: Data, options: ReduceOptions): PendingWork<Tensor> | undefined {
     if (!this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = options.output === undefined ? input : this.#own(options.output);
@@ -187,7 +191,7 @@ export class FastCollectives {
     return this.#issue.reduceAll(input, output, op, from, to, bytes, kernel);
   }
 
-  broadcast(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+  broadcast(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const input = this.#own(data);
@@ -198,7 +202,7 @@ export class FastCollectives {
     return this.#start("broadcast", input, output, undefined, root, from, to, input.size, bytes, bytes, COPY, false);
   }
 
-  reduce(data: Data, options: ReduceOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+  reduce(data: Data, options: ReduceOptions & RootOptions): PendingWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const input = this.#own(data);
@@ -215,7 +219,7 @@ export class FastCollectives {
     return this.#start("reduce", input, output, op, root, from, sink, input.size, bytes, bytes, kernel, from === sink);
   }
 
-  allGather(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
+  allGather(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
     if (options.output === undefined || !this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = this.#own(options.output);
@@ -227,7 +231,7 @@ export class FastCollectives {
     return this.#start("all_gather", input, output, undefined, 0, from, to, input.size, bytes, n * bytes, COPY, false);
   }
 
-  reduceScatter(data: Data, options: ReduceOptions): ThreadsWork<Tensor> | undefined {
+  reduceScatter(data: Data, options: ReduceOptions): PendingWork<Tensor> | undefined {
     if (options.output === undefined || !this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = this.#own(options.output);
@@ -255,7 +259,7 @@ export class FastCollectives {
     );
   }
 
-  allToAll(data: Data, options: OutputOptions): ThreadsWork<Tensor> | undefined {
+  allToAll(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
     if (options.output === undefined || !this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = this.#own(options.output);
@@ -268,7 +272,7 @@ export class FastCollectives {
     return this.#start("all_to_all", input, output, undefined, 0, from, to, count, total / n, total, COPY, false);
   }
 
-  gather(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+  gather(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const input = this.#own(data);
@@ -287,7 +291,7 @@ export class FastCollectives {
     return this.#start("gather", input, result, undefined, root, from, to, input.size, bytes, n * bytes, COPY, false);
   }
 
-  scatter(data: Data, options: OutputOptions & RootOptions): ThreadsWork<Tensor> | undefined {
+  scatter(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const given = this.#own(data);

@@ -3,7 +3,8 @@
  * Goes as far as the peers allow; what is left then is the group engine's.
  */
 import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
-import { opCode, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
+import { opCode, type PendingWork, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
+import { DoneWork } from "./done-work.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
@@ -66,6 +67,19 @@ export class FastIssue {
     return last.word;
   }
 
+  /** Counts a call. @returns its number */
+  #next(): number {
+    const engine = this.#engine;
+    const seq = engine.nextSeq++;
+    engine.driver.count(seq);
+    return seq;
+  }
+
+  /** When a call was issued, if this call is timed; -1 otherwise. */
+  #issuedAt(): number {
+    return this.#engine.sampled() ? performance.now() : -1;
+  }
+
   /** Makes the work of a call on world tensors. Its arguments are right. */
   begin<T = Tensor>(
     code: number,
@@ -78,10 +92,11 @@ export class FastIssue {
     count: number,
     bytes: number,
     kernel: number,
+    seq = this.#next(),
+    issuedAt = this.#issuedAt(),
   ): ThreadsWork<T> {
     const engine = this.#engine;
-    const work = new ThreadsWork<T>(engine, engine.nextSeq++, op);
-    engine.driver.count(work.seq);
+    const work = new ThreadsWork<T>(engine, seq, op);
     work.code = code;
     work.call = this.#wordOf(code, op, typed.dtype, redop, root);
     work.count = count;
@@ -92,19 +107,62 @@ export class FastIssue {
     work.keep = typed;
     work.kernel = kernel;
     if (redop === "avg") work.parameter = { dtype: typed.dtype, op: "avg", value: engine.size };
-    if (engine.sampled()) work.issuedAt = performance.now();
+    work.issuedAt = issuedAt;
     return work;
   }
 
-  /** A collective in messages. The engine makes the rings for the first one. */
-  #eager(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
+  /** Whether a collective of equal parts goes in messages. */
+  isSmall(code: number, bytes: number): boolean {
+    return this.#engine.rings.isEager(code, bytes);
+  }
+
+  /** A collective in messages. The engine makes the rings for the first one. A work that can wait is made where it has to. */
+  small(
+    code: number,
+    op: WireOp,
+    typed: Tensor,
+    redop: ReduceOp | undefined,
+    root: number,
+    input: number,
+    output: number,
+    count: number,
+    bytes: number,
+    kernel: number,
+    result: Tensor,
+    reportedBytes: number,
+  ): PendingWork<Tensor> {
+    const { rings, driver, wasm, member } = this.#engine;
+    const seq = this.#next();
+    const issuedAt = this.#issuedAt();
+    let phase: number = PHASE.queued;
+    if (rings.prepare(op, code, bytes, root, kernel)) {
+      const call = this.#wordOf(code, op, typed.dtype, redop, root);
+      const status = wasm.eager(member, stampOf(seq), call, count, 0, input, output, driver.issueSpins);
+      if (status === 0) return this.#done(seq, op, code, call, count, result, reportedBytes, issuedAt);
+      phase = PHASE.eager;
+    }
+    const work = this.begin(code, op, typed, redop, root, input, output, count, bytes, kernel, seq, issuedAt);
+    return this.#hand(work, result, reportedBytes, phase);
+  }
+
+  /** Ends a call that is done as it is issued. */
+  #done(
+    seq: number,
+    op: WireOp,
+    code: number,
+    call: number,
+    count: number,
+    result: Tensor,
+    reportedBytes: number,
+    issuedAt: number,
+  ): DoneWork<Tensor> {
     const engine = this.#engine;
-    const { rings, driver, wasm, member } = engine;
-    if (!rings.prepare(work)) return this.#hand(work, result, reportedBytes, PHASE.queued);
-    const { call, count, extra, input, output } = work;
-    const status = wasm.eager(member, stampOf(work.seq), call, count, extra, input, output, driver.issueSpins);
-    if (status === 0) return this.end(work, result, reportedBytes, 0);
-    return this.#hand(work, result, reportedBytes, PHASE.eager);
+    const counter = engine.counters.byCode[code]!;
+    counter.calls++;
+    counter.bytes += reportedBytes;
+    if (issuedAt >= 0) counter.time((performance.now() - issuedAt) * 1000);
+    engine.flight.note(engine.block, seq, call, count, 1);
+    return new DoneWork<Tensor>(seq, op, engine.name, result);
   }
 
   /** Leaves a call that is begun to the group's engine. */
@@ -121,8 +179,7 @@ export class FastIssue {
   /** Goes as far as the peers allow without sleeping. */
   run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
     const engine = this.#engine;
-    const { wasm, member, rings } = engine;
-    if (rings.isEager(work.code, work.bytes)) return this.#eager(work, result, reportedBytes);
+    const { wasm, member } = engine;
     const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
     const stamp = stampOf(work.seq);
     const { call, count, extra, input, output } = work;
@@ -201,22 +258,29 @@ export class FastIssue {
     to: number,
     bytes: number,
     kernel: number,
-  ): ThreadsWork<Tensor> {
+  ): PendingWork<Tensor> {
     const engine = this.#engine;
-    const work = this.begin(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, input.size, bytes, kernel);
     const { wasm, member, rings, size: n, me } = engine;
-    if (rings.isEager(work.code, bytes)) return this.#eager(work, output, bytes);
-    const spins = engine.driver.issueSpins;
-    const stamp = stampOf(work.seq);
+    const count = input.size;
+    if (rings.isEager(ALL_REDUCE, bytes)) {
+      return this.small(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, count, bytes, kernel, output, bytes);
+    }
+    const seq = this.#next();
+    const issuedAt = this.#issuedAt();
+    const call = this.#wordOf(ALL_REDUCE, "all_reduce", input.dtype, redop, 0);
+    const stamp = stampOf(seq);
     let status: number;
     if (bytes <= EAGER_BYTES) {
       const start = shareStart(bytes, me, n);
       const end = shareStart(bytes, me + 1, n);
-      status = wasm.twoShot(member, stamp, work.call, work.count, 0, from, to, start, end, kernel, spins);
+      const spins = engine.driver.issueSpins;
+      status = wasm.twoShot(member, stamp, call, count, 0, from, to, start, end, kernel, spins);
+      if (status === 0) return this.#done(seq, "all_reduce", ALL_REDUCE, call, count, output, bytes, issuedAt);
     } else {
-      wasm.publish(member, stamp, work.call, work.count, 0, from, to);
+      wasm.publish(member, stamp, call, count, 0, from, to);
       status = 1;
     }
+    const work = this.begin(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, count, bytes, kernel, seq, issuedAt);
     return this.end(work, output, bytes, status);
   }
 }
