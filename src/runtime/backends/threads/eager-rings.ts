@@ -100,7 +100,10 @@ export class EagerRings {
         else this.#set(RINGS, 0, 0, this.#list(root), 1, 0, 0, FINISH.copies, 0);
         return true;
       case "scatter":
-        if (isRoot) this.#set(RINGS, 0, n * bytes, others, 0, bytes, 0, FINISH.copies, 1);
+        // Between two a lane holds the part that is sent alone; more read theirs from one message for all.
+        if (n === 2 && isRoot) this.#set(LANES, this.#list(1 - me), 0, others, 0, bytes, 0, FINISH.copies, 1);
+        else if (n === 2) this.#set(LANES, 0, 0, others, 1, 0, 0, FINISH.copies, 0);
+        else if (isRoot) this.#set(RINGS, 0, n * bytes, others, 0, bytes, 0, FINISH.copies, 1);
         else this.#set(RINGS, 0, 0, this.#list(root), 1, bytes, 0, FINISH.copies, 0);
         return true;
       case "gather":
