@@ -19,14 +19,13 @@ import {
   WIRE_OPS,
 } from "../../comm/index.ts";
 import { apart, sumOfCounts } from "./argument-checks.ts";
-import { FastIssue } from "./fast-issue.ts";
+import { type FastCall, FastIssue } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
-import { stampOf } from "./layout.ts";
 import { COPY, LastKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
 import { PlannedCalls } from "./planned-calls.ts";
 import { type Arena, ownTensor } from "./storage.ts";
-import { type Parts, ThreadsWork } from "./threads-work.ts";
+import type { Parts } from "./threads-work.ts";
 import { partsOf } from "./work-parameters.ts";
 
 /** Collectives of equal parts, the all-reduce apart: it has a way of its own. */
@@ -75,11 +74,8 @@ export class FastCollectives {
       total >= this.#firstPlan[code]! ? this.#plans.find(code, op, input.dtype, redop, root, total) : undefined;
     const isPlanned = planned !== undefined && !planned.isKernel;
     if (isPlanned && !planned.prepare(overlaps)) return undefined;
-    if (!isPlanned && this.#issue.isSmall(code, part)) {
-      return this.#issue.small(code, op, input, redop, root, from, to, count, part, kernel, result, total);
-    }
-    const work = this.#issue.begin(code, op, input, redop, root, from, to, count, part, kernel);
-    return isPlanned ? this.#issue.plan(planned, work, result, total) : this.#issue.run(work, result, total);
+    const call = this.#issue.begin(code, op, input, redop, root, from, to, count, part, kernel);
+    return isPlanned ? this.#issue.plan(planned, call, result, total) : this.#issue.run(call, result, total);
   }
 
   /** Whether a call with these options may take the fast path now. */
@@ -173,7 +169,7 @@ export class FastCollectives {
       const planned = this.#plans.find(CODES.all_reduce, "all_reduce", input.dtype, op, 0, bytes);
       if (!planned.isKernel) {
         if (!planned.prepare(from === to)) return undefined;
-        const work = this.#issue.begin(
+        const call = this.#issue.begin(
           CODES.all_reduce,
           "all_reduce",
           input,
@@ -185,7 +181,7 @@ export class FastCollectives {
           bytes,
           kernel,
         );
-        return this.#issue.plan(planned, work, output, bytes);
+        return this.#issue.plan(planned, call, output, bytes);
       }
     }
     return this.#issue.reduceAll(input, output, op, from, to, bytes, kernel);
@@ -312,24 +308,8 @@ export class FastCollectives {
     return this.#start("scatter", given, output, undefined, root, from, to, output.size, bytes, n * bytes, COPY, false);
   }
 
-  barrier(options: OutputOptions): ThreadsWork<void> | undefined {
-    if (!this.#ready(options)) return undefined;
-    const engine = this.#engine;
-    const work = new ThreadsWork<void>(engine, engine.nextSeq++, "barrier");
-    work.code = CODES.barrier;
-    work.call = BARRIER_CALL;
-    if (engine.sampled()) work.issuedAt = performance.now();
-    const status = engine.wasm.enter(
-      engine.member,
-      stampOf(work.seq),
-      BARRIER_CALL,
-      0,
-      0,
-      0,
-      0,
-      engine.driver.issueSpins,
-    );
-    return this.#issue.end(work, undefined, 0, status);
+  barrier(options: OutputOptions): PendingWork<void> | undefined {
+    return this.#ready(options) ? this.#issue.barrier() : undefined;
   }
 
   /** A send or receive of a whole world tensor. */
@@ -357,7 +337,7 @@ export class FastCollectives {
     return work;
   }
 
-  allGatherV(data: Data, options: VOptions): ThreadsWork<Tensor> | undefined {
+  allGatherV(data: Data, options: VOptions): PendingWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
     if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
@@ -367,7 +347,7 @@ export class FastCollectives {
     const [from, to, own] = [input.byteOffset, output.byteOffset, parts.sizes[me]!];
     if (input.sizeBytes !== own || output.sizeBytes !== parts.total) return undefined;
     if (from !== to + parts.offsets[me]! && !apart(from, own, to, parts.total)) return undefined;
-    const work = this.#issue.begin(
+    const call = this.#issue.begin(
       CODES.all_gather_v,
       "all_gather_v",
       input,
@@ -379,10 +359,10 @@ export class FastCollectives {
       0,
       COPY,
     );
-    return this.#runParts(work, parts, output);
+    return this.#runParts(call, parts, output);
   }
 
-  reduceScatterV(data: Data, options: VOptions & { readonly op?: ReduceOp }): ThreadsWork<Tensor> | undefined {
+  reduceScatterV(data: Data, options: VOptions & { readonly op?: ReduceOp }): PendingWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
     if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
@@ -395,7 +375,7 @@ export class FastCollectives {
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    const work = this.#issue.begin(
+    const call = this.#issue.begin(
       CODES.reduce_scatter_v,
       "reduce_scatter_v",
       input,
@@ -407,10 +387,10 @@ export class FastCollectives {
       0,
       kernel,
     );
-    return this.#runParts(work, parts, output);
+    return this.#runParts(call, parts, output);
   }
 
-  allToAllV(data: Data, options: AllToAllVOptions): ThreadsWork<Tensor> | undefined {
+  allToAllV(data: Data, options: AllToAllVOptions): PendingWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
     if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
@@ -421,7 +401,7 @@ export class FastCollectives {
     const [from, to] = [input.byteOffset, output.byteOffset];
     if (sendCounts[me] !== recvCounts[me] || !apart(from, input.sizeBytes, to, output.sizeBytes)) return undefined;
     const elementBytes = input.sizeBytes / input.size;
-    const work = this.#issue.begin(
+    const call = this.#issue.begin(
       CODES.all_to_all_v,
       "all_to_all_v",
       input,
@@ -433,9 +413,9 @@ export class FastCollectives {
       elementBytes,
       COPY,
     );
-    work.counts = { send: sendCounts, receive: recvCounts };
-    this.#engine.publishCounts(work.counts);
-    return this.#issue.run(work, output, input.sizeBytes);
+    call.counts = { send: sendCounts, receive: recvCounts };
+    this.#engine.publishCounts(call.counts);
+    return this.#issue.run(call, output, input.sizeBytes);
   }
 
   /** Where the parts of a buffer lie; undefined for invalid counts. Training loops pass the same ones again. */
@@ -451,11 +431,11 @@ export class FastCollectives {
     return this.#parts;
   }
 
-  #runParts(work: ThreadsWork<Tensor>, parts: Parts, result: Tensor): ThreadsWork<Tensor> {
-    work.parts = parts;
-    work.extra = parts.hash;
-    work.detail = parts.detail;
-    return this.#issue.run(work, result, parts.total);
+  #runParts(call: FastCall, parts: Parts, result: Tensor): PendingWork<Tensor> {
+    call.parts = parts;
+    call.extra = parts.hash;
+    call.detail = parts.detail;
+    return this.#issue.run(call, result, parts.total);
   }
 
   /** Whether two tensors have the same dtype and number of elements. */
@@ -486,8 +466,6 @@ const CODES = {
   all_to_all_v: opCode("all_to_all_v"),
   gather: opCode("gather"),
   scatter: opCode("scatter"),
-  barrier: opCode("barrier"),
   send: opCode("send"),
   recv: opCode("recv"),
 } as const;
-const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);

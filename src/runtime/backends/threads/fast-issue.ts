@@ -9,12 +9,14 @@ import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { moveShare, shareStart } from "./move.ts";
 import { IN_SECOND_PHASE, IN_STRANDS } from "./protocol.ts";
-import { PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
+import { type ExchangeCounts, type Parts, PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
 
 const ALL_REDUCE = opCode("all_reduce");
+const BARRIER = opCode("barrier");
+const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);
 
 /** A plan that is ready for calls of one kind. */
 export interface Planned {
@@ -40,9 +42,38 @@ interface LastWord {
   word: number;
 }
 
+/**
+ * A call on its way: what a `ThreadsWork` has of it, should it have to wait. One object serves all calls of a group, of which
+ * none begins before the last one was done or left to the engine.
+ */
+export class FastCall {
+  seq = 0;
+  op: WireOp = "barrier";
+  code = 0;
+  /** The fingerprint: see comm/wire.ts. */
+  call = 0;
+  count = 0;
+  extra = 0;
+  input = 0;
+  output = 0;
+  /** Bytes of a part. */
+  bytes = 0;
+  root = 0;
+  kernel = 0;
+  tensor: Tensor | undefined;
+  redop: ReduceOp | undefined;
+  issuedAt = -1;
+  parts: Parts | undefined;
+  counts: ExchangeCounts | undefined;
+  detail = "";
+  choice: { calls: number } | undefined;
+  run: RunningPlan | undefined;
+}
+
 export class FastIssue {
   readonly #engine: GroupEngine;
   readonly #timeoutMs: number;
+  readonly #call = new FastCall();
   /** By the operation's code. */
   readonly #lastWords: readonly LastWord[] = WIRE_OPS.map(() => ({
     dtype: undefined,
@@ -67,21 +98,8 @@ export class FastIssue {
     return last.word;
   }
 
-  /** Counts a call. @returns its number */
-  #next(): number {
-    const engine = this.#engine;
-    const seq = engine.nextSeq++;
-    engine.driver.count(seq);
-    return seq;
-  }
-
-  /** When a call was issued, if this call is timed; -1 otherwise. */
-  #issuedAt(): number {
-    return this.#engine.sampled() ? performance.now() : -1;
-  }
-
-  /** Makes the work of a call on world tensors. Its arguments are right. */
-  begin<T = Tensor>(
+  /** Begins a call on world tensors. Its arguments are right. */
+  begin(
     code: number,
     op: WireOp,
     typed: Tensor,
@@ -92,156 +110,163 @@ export class FastIssue {
     count: number,
     bytes: number,
     kernel: number,
-    seq = this.#next(),
-    issuedAt = this.#issuedAt(),
-  ): ThreadsWork<T> {
+  ): FastCall {
+    const call = this.#next(code, op);
+    call.call = this.#wordOf(code, op, typed.dtype, redop, root);
+    call.count = count;
+    call.input = input;
+    call.output = output;
+    call.bytes = bytes;
+    call.root = root;
+    call.kernel = kernel;
+    call.tensor = typed;
+    call.redop = redop;
+    return call;
+  }
+
+  #next(code: number, op: WireOp): FastCall {
     const engine = this.#engine;
-    const work = new ThreadsWork<T>(engine, seq, op);
-    work.code = code;
-    work.call = this.#wordOf(code, op, typed.dtype, redop, root);
-    work.count = count;
-    work.input = input;
-    work.output = output;
-    work.bytes = bytes;
-    work.root = root;
-    work.keep = typed;
-    work.kernel = kernel;
-    if (redop === "avg") work.parameter = { dtype: typed.dtype, op: "avg", value: engine.size };
-    work.issuedAt = issuedAt;
-    return work;
+    const call = this.#call;
+    this.#forget(call);
+    call.seq = engine.nextSeq++;
+    engine.driver.count(call.seq);
+    call.code = code;
+    call.op = op;
+    call.extra = 0;
+    call.issuedAt = engine.sampled() ? performance.now() : -1;
+    return call;
   }
 
-  /** Whether a collective of equal parts goes in messages. */
-  isSmall(code: number, bytes: number): boolean {
-    return this.#engine.rings.isEager(code, bytes);
+  /** Keeps nothing of a call: its buffers may be dropped. */
+  #forget(call: FastCall): void {
+    call.tensor = undefined;
+    if (call.parts === undefined && call.counts === undefined && call.run === undefined) return;
+    call.parts = undefined;
+    call.counts = undefined;
+    call.detail = "";
+    call.choice = undefined;
+    call.run = undefined;
   }
 
-  /** A collective in messages. The engine makes the rings for the first one. A work that can wait is made where it has to. */
-  small(
-    code: number,
-    op: WireOp,
-    typed: Tensor,
-    redop: ReduceOp | undefined,
-    root: number,
-    input: number,
-    output: number,
-    count: number,
-    bytes: number,
-    kernel: number,
-    result: Tensor,
-    reportedBytes: number,
-  ): PendingWork<Tensor> {
-    const { rings, driver, wasm, member } = this.#engine;
-    const seq = this.#next();
-    const issuedAt = this.#issuedAt();
-    let phase: number = PHASE.queued;
-    if (rings.prepare(op, code, bytes, root, kernel)) {
-      const call = this.#wordOf(code, op, typed.dtype, redop, root);
-      const status = wasm.eager(member, stampOf(seq), call, count, 0, input, output, driver.issueSpins);
-      if (status === 0) return this.#done(seq, op, code, call, count, result, reportedBytes, issuedAt);
-      phase = PHASE.eager;
+  /** The work of a call that has to wait. */
+  #work<T>(call: FastCall, result: T, reportedBytes: number): ThreadsWork<T> {
+    const engine = this.#engine;
+    const work = new ThreadsWork<T>(engine, call.seq, call.op);
+    const { tensor, redop } = call;
+    work.code = call.code;
+    work.call = call.call;
+    work.count = call.count;
+    work.extra = call.extra;
+    work.input = call.input;
+    work.output = call.output;
+    work.bytes = call.bytes;
+    work.root = call.root;
+    work.kernel = call.kernel;
+    work.keep = tensor;
+    if (redop === "avg" && tensor !== undefined) {
+      work.parameter = { dtype: tensor.dtype, op: "avg", value: engine.size };
     }
-    const work = this.begin(code, op, typed, redop, root, input, output, count, bytes, kernel, seq, issuedAt);
-    return this.#hand(work, result, reportedBytes, phase);
-  }
-
-  /** Ends a call that is done as it is issued. */
-  #done(
-    seq: number,
-    op: WireOp,
-    code: number,
-    call: number,
-    count: number,
-    result: Tensor,
-    reportedBytes: number,
-    issuedAt: number,
-  ): DoneWork<Tensor> {
-    const engine = this.#engine;
-    const counter = engine.counters.byCode[code]!;
-    counter.calls++;
-    counter.bytes += reportedBytes;
-    if (issuedAt >= 0) counter.time((performance.now() - issuedAt) * 1000);
-    engine.flight.note(engine.block, seq, call, count, 1);
-    return new DoneWork<Tensor>(seq, op, engine.name, result);
-  }
-
-  /** Leaves a call that is begun to the group's engine. */
-  #hand<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, phase: number): ThreadsWork<T> {
-    const engine = this.#engine;
+    work.issuedAt = call.issuedAt;
+    work.parts = call.parts;
+    work.counts = call.counts;
+    work.detail = call.detail;
+    work.choice = call.choice;
+    work.run = call.run;
     work.reportedBytes = reportedBytes;
     work.timeoutMs = this.#timeoutMs;
     work.harvest = () => result;
+    this.#forget(call);
+    return work;
+  }
+
+  /** Leaves a call that is begun to the group's engine. */
+  #hand<T>(call: FastCall, result: T, reportedBytes: number, phase: number): ThreadsWork<T> {
+    const engine = this.#engine;
+    const work = this.#work(call, result, reportedBytes);
     engine.adopt(work, phase);
     engine.pump(phase === PHASE.queued ? engine.driver.issueSpins : 0);
     return work;
   }
 
+  /** A collective in messages. The engine makes the rings for the first one. */
+  #small(call: FastCall, result: Tensor, reportedBytes: number): PendingWork<Tensor> {
+    const { rings, driver, wasm, member } = this.#engine;
+    const { op, code, bytes, root, kernel } = call;
+    if (!rings.prepare(op, code, bytes, root, kernel)) return this.#hand(call, result, reportedBytes, PHASE.queued);
+    const { count, input, output } = call;
+    const status = wasm.eager(member, stampOf(call.seq), call.call, count, 0, input, output, driver.issueSpins);
+    if (status === 0) return this.#end(call, result, reportedBytes, 0);
+    return this.#hand(call, result, reportedBytes, PHASE.eager);
+  }
+
   /** Goes as far as the peers allow without sleeping. */
-  run(work: ThreadsWork<Tensor>, result: Tensor, reportedBytes: number): ThreadsWork<Tensor> {
+  run(call: FastCall, result: Tensor, reportedBytes: number): PendingWork<Tensor> {
     const engine = this.#engine;
-    const { wasm, member } = engine;
+    const { wasm, member, rings } = engine;
+    if (rings.isEager(call.code, call.bytes)) return this.#small(call, result, reportedBytes);
     const spins = reportedBytes <= EAGER_BYTES ? engine.driver.issueSpins : 0;
-    const stamp = stampOf(work.seq);
-    const { call, count, extra, input, output } = work;
-    let status = wasm.enter(member, stamp, call, count, extra, input, output, spins);
+    const stamp = stampOf(call.seq);
+    const { count, extra, input, output } = call;
+    let status = wasm.enter(member, stamp, call.call, count, extra, input, output, spins);
     if (status === 0 && reportedBytes > EAGER_BYTES) status = 1;
     if (status === 0) {
-      const problem = moveShare(engine, work);
+      const problem = moveShare(engine, call);
       if (problem !== undefined) {
-        this.end(work, result, reportedBytes, 1);
+        const work = this.#work(call, result, reportedBytes);
+        engine.adopt(work, PHASE.arriving);
         engine.mismatch(work, problem);
         return work;
       }
       status = wasm.leave(member, stamp, spins);
       if (status !== 0) status += IN_SECOND_PHASE;
     }
-    return this.end(work, result, reportedBytes, status);
+    return this.#end(call, result, reportedBytes, status);
   }
 
   /** A call that a plan serves: one call into WebAssembly where all are there. */
-  plan<T>(planned: Planned, work: ThreadsWork<T>, result: T, reportedBytes: number): ThreadsWork<T> {
+  plan<T>(planned: Planned, call: FastCall, result: T, reportedBytes: number): PendingWork<T> {
     const engine = this.#engine;
     const { wasm, member, driver } = engine;
-    work.choice = planned.choice;
-    work.extra = planned.extra;
-    work.detail = planned.detail;
-    work.run = planned.running(work.bytes);
-    if (!planned.reads) work.input = 0;
-    if (!planned.writes) work.output = 0;
+    const run = planned.running(call.bytes);
+    call.choice = planned.choice;
+    call.extra = planned.extra;
+    call.detail = planned.detail;
+    call.run = run;
+    if (!planned.reads) call.input = 0;
+    if (!planned.writes) call.output = 0;
     // Without memory for this size the group fails: the engine meets the error again, and reports it.
-    if (!planned.bind(work.bytes)) return this.#hand(work, result, reportedBytes, PHASE.queued);
-    const stamp = stampOf(work.seq);
-    const { call, count, extra, input, output, run } = work;
+    if (!planned.bind(call.bytes)) return this.#hand(call, result, reportedBytes, PHASE.queued);
+    const stamp = stampOf(call.seq);
+    const { count, extra, input, output } = call;
     if (reportedBytes > EAGER_BYTES) {
-      wasm.publish(member, stamp, call, count, extra, input, output);
-      return this.end(work, result, reportedBytes, 1);
+      wasm.publish(member, stamp, call.call, count, extra, input, output);
+      return this.#end(call, result, reportedBytes, 1);
     }
     const { prepared, endsAlone } = run;
     const [context, spins, alone] = [prepared.context, driver.issueSpins, Number(endsAlone)];
-    const status = wasm.runPlan(member, stamp, call, count, extra, input, output, context, spins, alone);
+    const status = wasm.runPlan(member, stamp, call.call, count, extra, input, output, context, spins, alone);
     if (status === 0 || status >= IN_SECOND_PHASE) {
-      engine.plans.arrived(work.seq);
+      engine.plans.arrived(call.seq);
       prepared.giveBackOutgrown();
     }
-    return this.end(work, result, reportedBytes, status);
+    return this.#end(call, result, reportedBytes, status);
   }
 
   /** Ends a call of this status, or leaves what is missing to the engine. */
-  end<T>(work: ThreadsWork<T>, result: T, reportedBytes: number, status: number): ThreadsWork<T> {
+  #end<T>(call: FastCall, result: T, reportedBytes: number, status: number): PendingWork<T> {
     const engine = this.#engine;
     if (status === 0) {
-      work.completeNow(result);
-      const counter = engine.counters.byCode[work.code]!;
+      const { seq, op } = call;
+      const counter = engine.counters.byCode[call.code]!;
       counter.calls++;
       counter.bytes += reportedBytes;
-      if (work.choice !== undefined) work.choice.calls++;
-      if (work.issuedAt >= 0) counter.time((performance.now() - work.issuedAt) * 1000);
-      engine.flight.note(engine.block, work.seq, work.call, work.count, 1);
-      return work;
+      if (call.choice !== undefined) call.choice.calls++;
+      if (call.issuedAt >= 0) counter.time((performance.now() - call.issuedAt) * 1000);
+      engine.flight.note(engine.block, seq, call.call, call.count, 1);
+      this.#forget(call);
+      return new DoneWork<T>(seq, op, engine.name, result);
     }
-    work.reportedBytes = reportedBytes;
-    work.timeoutMs = this.#timeoutMs;
-    work.harvest = () => result;
+    const work = this.#work(call, result, reportedBytes);
     const phase = status >= IN_STRANDS ? PHASE.strands : status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving;
     engine.adopt(work, phase);
     // The engine looks at the difference again, and reports it.
@@ -260,27 +285,33 @@ export class FastIssue {
     kernel: number,
   ): PendingWork<Tensor> {
     const engine = this.#engine;
+    const call = this.begin(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, input.size, bytes, kernel);
     const { wasm, member, rings, size: n, me } = engine;
-    const count = input.size;
-    if (rings.isEager(ALL_REDUCE, bytes)) {
-      return this.small(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, count, bytes, kernel, output, bytes);
-    }
-    const seq = this.#next();
-    const issuedAt = this.#issuedAt();
-    const call = this.#wordOf(ALL_REDUCE, "all_reduce", input.dtype, redop, 0);
-    const stamp = stampOf(seq);
+    if (rings.isEager(ALL_REDUCE, bytes)) return this.#small(call, output, bytes);
+    const stamp = stampOf(call.seq);
     let status: number;
     if (bytes <= EAGER_BYTES) {
       const start = shareStart(bytes, me, n);
       const end = shareStart(bytes, me + 1, n);
       const spins = engine.driver.issueSpins;
-      status = wasm.twoShot(member, stamp, call, count, 0, from, to, start, end, kernel, spins);
-      if (status === 0) return this.#done(seq, "all_reduce", ALL_REDUCE, call, count, output, bytes, issuedAt);
+      status = wasm.twoShot(member, stamp, call.call, call.count, 0, from, to, start, end, kernel, spins);
     } else {
-      wasm.publish(member, stamp, call, count, 0, from, to);
+      wasm.publish(member, stamp, call.call, call.count, 0, from, to);
       status = 1;
     }
-    const work = this.begin(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, count, bytes, kernel, seq, issuedAt);
-    return this.end(work, output, bytes, status);
+    return this.#end(call, output, bytes, status);
+  }
+
+  barrier(): PendingWork<void> {
+    const { wasm, member, driver } = this.#engine;
+    const call = this.#next(BARRIER, "barrier");
+    call.call = BARRIER_CALL;
+    call.count = 0;
+    call.input = 0;
+    call.output = 0;
+    call.bytes = 0;
+    call.redop = undefined;
+    const status = wasm.enter(member, stampOf(call.seq), BARRIER_CALL, 0, 0, 0, 0, driver.issueSpins);
+    return this.#end(call, undefined, 0, status);
   }
 }

@@ -14,7 +14,7 @@ import {
 } from "../../../core/index.ts";
 import { COPY_KERNEL, KERNEL_INDEX } from "../../executor/internal.ts";
 import type { ProtocolExports } from "./protocol.ts";
-import type { ThreadsWork } from "./threads-work.ts";
+import type { Parts } from "./threads-work.ts";
 
 const UNIT = 128;
 export const COPY = COPY_KERNEL;
@@ -80,8 +80,21 @@ export interface MoveGroup {
   countsAt(member: number): number;
 }
 
+/** What of a call says which bytes are whose. */
+export interface MovedCall {
+  readonly op: string;
+  /** Bytes of a part. */
+  readonly bytes: number;
+  readonly kernel: number;
+  readonly root: number;
+  readonly output: number;
+  readonly parts: Parts | undefined;
+  /** Reads what peers published, of calls that move no tensors. */
+  readonly collect?: (() => void) | undefined;
+}
+
 /** Moves this rank's share. @returns what is wrong between the ranks' arguments, as text, if anything */
-export function moveShare(engine: MoveGroup, work: ThreadsWork<unknown>): string | undefined {
+export function moveShare(engine: MoveGroup, work: MovedCall): string | undefined {
   const { size: n, me, words, inWords, outWords, fromWords, toWords } = engine;
   const part = work.bytes;
   switch (work.op) {
@@ -161,7 +174,7 @@ function move(engine: MoveGroup, from: number, to: number, bytes: number): void 
   if (from >>> 0 !== to >>> 0) engine.wasm.copy(to, from, bytes);
 }
 
-function allToAllV(engine: MoveGroup, work: ThreadsWork<unknown>): string | undefined {
+function allToAllV(engine: MoveGroup, work: MovedCall): string | undefined {
   const { size: n, me, words, inWords } = engine;
   for (let a = 0; a < n; a++) {
     const sends = engine.countsAt(a);

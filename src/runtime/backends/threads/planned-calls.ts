@@ -16,7 +16,7 @@ import {
 import { isRefused } from "./argument-checks.ts";
 import type { PlanRun, PlanRuns } from "./plan-runs.ts";
 import { plainExtra, planDetail } from "./plan-work.ts";
-import type { RunningPlan } from "./threads-work.ts";
+import { type RunningPlan, runningPlan } from "./threads-work.ts";
 
 /** The group, as far as its plans need it. */
 export interface PlannedGroup {
@@ -106,7 +106,7 @@ export class PlannedCall {
     const known = this.#running;
     if (known?.partBytes === partBytes) return known;
     const { plan, endsAlone } = this.#serving as ServingPlan;
-    this.#running = { ...(this.#run as PlanRun), plan, partBytes, endsAlone };
+    this.#running = runningPlan(this.#run as PlanRun, plan, partBytes, endsAlone);
     return this.#running;
   }
 

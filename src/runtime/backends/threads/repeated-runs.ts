@@ -5,7 +5,7 @@
  */
 import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type NamedReduceOp, type ReduceOp, sizeOf, type Tensor } from "../../../core/index.ts";
-import { opCode, type PlanCall, type Runnable, type RunOptions } from "../../comm/index.ts";
+import { opCode, type PendingWork, type PlanCall, type Runnable, type RunOptions } from "../../comm/index.ts";
 import { isCarriedAsIs } from "../../executor/internal.ts";
 import { apart, isRefused } from "./argument-checks.ts";
 import { FastIssue } from "./fast-issue.ts";
@@ -14,7 +14,7 @@ import { COPY } from "./move.ts";
 import type { PlanRun } from "./plan-runs.ts";
 import { plainExtra, planDetail } from "./plan-work.ts";
 import { type Arena, ownTensor } from "./storage.ts";
-import type { RunningPlan, ThreadsWork } from "./threads-work.ts";
+import { type RunningPlan, runningPlan } from "./threads-work.ts";
 
 const RUN = opCode("run");
 /** Runs that are remembered: programs with more of them take the careful path for some. */
@@ -71,7 +71,7 @@ class KnownRun {
     if (partBytes % sizeOf(this.dtype) !== 0 || isRefused(() => checkPartBytes(shape, partBytes))) return -1;
     this.#inputBytes = inputBytes;
     this.#outputBytes = outputBytes;
-    this.#running = { ...this.run, plan: this.plan, partBytes, endsAlone: this.#endsAlone };
+    this.#running = runningPlan(this.run, this.plan, partBytes, this.#endsAlone);
     return partBytes;
   }
 
@@ -111,7 +111,7 @@ export class RepeatedRuns {
   }
 
   /** Issues a run like one before; `undefined` for every other call, and for what is wrong with this one. */
-  call(given: Runnable, options: RunOptions): ThreadsWork<Tensor | undefined> | undefined {
+  call(given: Runnable, options: RunOptions): PendingWork<Tensor | undefined> | undefined {
     const engine = this.#engine;
     if (this.#known.length === 0 || !engine.isIdle || typeof given !== "object" || given === null) return undefined;
     if (!isPlain(options)) return undefined;
@@ -133,19 +133,8 @@ export class RepeatedRuns {
     if (partBytes < 0 || !engine.plans.again(known.run)) return undefined;
     const typed = (input ?? output) as Tensor;
     const count = partBytes / sizeOf(known.dtype);
-    const work = this.#issue.begin<Tensor | undefined>(
-      RUN,
-      "run",
-      typed,
-      known.op,
-      0,
-      from,
-      to,
-      count,
-      partBytes,
-      COPY,
-    );
-    return this.#issue.plan(known, work, output, Math.max(inputBytes, outputBytes));
+    const call = this.#issue.begin(RUN, "run", typed, known.op, 0, from, to, count, partBytes, COPY);
+    return this.#issue.plan(known, call, output, Math.max(inputBytes, outputBytes));
   }
 
   #find(given: Runnable, dtype: DType, op: ReduceOp | undefined): KnownRun | undefined {

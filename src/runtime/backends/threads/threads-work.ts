@@ -17,6 +17,12 @@ export interface RunningPlan extends PlanRun {
   readonly endsAlone: boolean;
 }
 
+/** A plan's run of one size. Field by field: objects of one shape, however many sizes there are. */
+export function runningPlan(run: PlanRun, plan: ExecutionPlan, partBytes: number, endsAlone: boolean): RunningPlan {
+  const { prepared, block, hash, hashWord, op, name } = run;
+  return { prepared, block, hash, hashWord, op, name, plan, partBytes, endsAlone };
+}
+
 /** A buffer of parts of different sizes, in bytes. */
 export interface Parts {
   readonly counts: readonly number[];
