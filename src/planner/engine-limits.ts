@@ -4,6 +4,7 @@
  */
 import { UnsupportedError } from "../core/index.ts";
 import type { Device } from "../machine/topology/index.ts";
+import { defaultEngine } from "./cost/profiles.ts";
 import { deviceText, runsEngine } from "./export/device-support.ts";
 import { EXPORT_TARGETS, type ExportTarget, engineTitle } from "./export/engines.ts";
 import { exportPlan, numHostsOf } from "./export/export.ts";
@@ -20,6 +21,7 @@ import {
 } from "./export/format-support.ts";
 import { SERVED_IN_HALF } from "./export/serving.ts";
 import { HALF_NOTE } from "./export/training-duties.ts";
+import { inGgufFile } from "./memory/formats.ts";
 import type { PlanAxisSizes, PlanDevices, ShardingPlan } from "./plan.ts";
 import type { Workload } from "./search/workload.ts";
 
@@ -134,6 +136,13 @@ export function devicesFor(devices: readonly Device[], workload: Workload): Usab
     return problem === undefined;
   });
   return { devices: usable, problems: [...problems.values()] };
+}
+
+/** The request as the engine of these devices serves it: its weights as that engine's files hold them. */
+export function workloadOn(devices: readonly Device[], workload: Workload): Workload {
+  const isLlamaCpp = (device: Device) => (workload.engine ?? defaultEngine(device, workload.format)) === "llama.cpp";
+  if (workload.mode === "training" || !devices.every(isLlamaCpp)) return workload;
+  return { ...workload, format: inGgufFile(workload.format) };
 }
 
 /** Why an export would refuse a plan; undefined where it would not. */

@@ -13,7 +13,7 @@ import {
   usableDevices,
 } from "../machine/topology/index.ts";
 import { askedOf, cacheOf, hardwareOf } from "./asked.ts";
-import { axisLimits, devicesFor, engineNotes } from "./engine-limits.ts";
+import { axisLimits, devicesFor, engineNotes, workloadOn } from "./engine-limits.ts";
 import { lacksBf16 } from "./export/format-support.ts";
 import { estimateTrainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
@@ -203,7 +203,8 @@ export function planModel(request: PlanRequest): PlanOutcome {
       ranksPerDevice: ranksPerDevice(pool, constrain, ranks),
       memoryShare: pool.family === "cpu" ? 1 : memoryShare,
     });
-    const context = { model, workload, objective, fabric, cache: new TableCache(model, workload) };
+    const suited = workloadOn(usable.devices, workload);
+    const context = { model, workload: suited, objective, fabric, cache: new TableCache(model, suited) };
     const found = search({ ...context, kinds, constraints: fixed, ranks, top, onProgress: request.onProgress });
     numCandidates += found.numCandidates;
     numJudged += found.numJudged;
@@ -297,12 +298,13 @@ function smallestPreset(model: ModelSpec, workload: Workload, request: PlanReque
     if (devices.length === 0 || (workload.activationFormat === "bf16" && devices.some(lacksBf16))) continue;
     const fabric = new Fabric(accelerators);
     const kinds = deviceKinds(devices, fabric, { useTotalMemory: true, ranksPerDevice: 1 });
+    const suited = workloadOn(devices, workload);
     const context = {
       model,
-      workload,
+      workload: suited,
       objective: request.objective ?? "latency",
       fabric,
-      cache: new TableCache(model, workload),
+      cache: new TableCache(model, suited),
     } as const;
     const found = search({
       ...context,

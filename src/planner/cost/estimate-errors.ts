@@ -12,26 +12,26 @@ export interface EstimateErrors {
 
 export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
   "llama.cpp decode": {
-    low: 0.843,
-    high: 1.2,
+    low: 0.866,
+    high: 1.18,
     points: 27,
     generations: ["ada", "ampere", "ampere-rtx", "apple", "hopper-pcie", "spark"],
   },
   "llama.cpp prefill": {
-    low: 0.717,
+    low: 0.716,
     high: 1.22,
     points: 8,
     generations: ["ada", "ampere", "apple", "hopper-pcie", "spark"],
   },
   "llama.cpp serving": {
-    low: 0.793,
-    high: 1.22,
+    low: 0.775,
+    high: 1.26,
     points: 5,
     generations: ["spark"],
   },
   "pytorch decode": {
-    low: 0.892,
-    high: 1.15,
+    low: 0.866,
+    high: 1.17,
     points: 11,
     generations: ["ampere", "cdna2"],
   },
@@ -42,13 +42,13 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["ada", "ampere", "hopper"],
   },
   "tensorrt-llm serving": {
-    low: 0.763,
-    high: 1.23,
+    low: 0.765,
+    high: 1.22,
     points: 103,
     generations: ["ada", "ampere", "blackwell", "blackwell-rtx", "hopper"],
   },
   training: {
-    low: 0.799,
+    low: 0.798,
     high: 1.31,
     points: 32,
     generations: ["ampere", "blackwell", "hopper", "neuron", "tpu"],
@@ -66,7 +66,7 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["gaudi2"],
   },
   "vllm serving": {
-    low: 0.848,
+    low: 0.847,
     high: 1.22,
     points: 23,
     generations: ["cdna3", "gaudi2", "gaudi3"],
@@ -74,4 +74,4 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
 };
 
 /** The same of 88 points on hardware that no other source speaks of, estimated without their source. */
-export const UNMEASURED_ERRORS = { low: 0.796, high: 1.21 } as const;
+export const UNMEASURED_ERRORS = { low: 0.793, high: 1.21 } as const;

@@ -93,7 +93,11 @@ function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec)
     elements += shape.copies * shape.out * shape.input;
     bytes += bytesOf(weight, shape, slice.format, hasExperts);
   }
-  const isFormatted = slice.format.scope !== "experts" || !hasExperts || weights.some((weight) => weight.perExpert);
+  const isFormatted =
+    slice.format.scope !== "experts" ||
+    slice.format.restBits < 16 ||
+    !hasExperts ||
+    weights.some((weight) => weight.perExpert);
   return { elements, bytes, isFormatted };
 }
 
@@ -209,14 +213,17 @@ export class LayerTimes {
     let exchangedUs = 0;
     if (layer.mlp.kind === "moe") {
       const { numExperts, expertsPerToken } = layer.mlp;
-      // Of the experts that a rank holds, those that at least one token of the ep group chose are read.
+      // Of the experts that a rank holds, those that at least one token of the ep group chose are read: all of one token's,
+      // of each further token's the share that others have not chosen already.
       const held = Math.max(1, Math.ceil(numExperts / ep));
-      const chosen = 1 - (1 - expertsPerToken / numExperts) ** (tokens * ep * achievable.routing);
+      const choosing = Math.max(1, tokens * ep);
+      const chosen = 1 - (1 - expertsPerToken / numExperts) ** (1 + (choosing - 1) * achievable.routing);
       const perExpert = shard.expert.elements / held;
       // The fullest rank of the group sets the pace.
       const imbalance = training ? achievable.trainImbalance : achievable.imbalance;
       const fullest = 1 + (ep > 1 ? imbalance * Math.sqrt((2 * Math.log(ep)) / held) : 0);
-      const expertRows = tokens * expertsPerToken * fullest + held * chosen * achievable.groupedFillRows;
+      const filled = Math.min(achievable.groupedFillRows, choosing - 1);
+      const expertRows = tokens * expertsPerToken * fullest + held * chosen * filled;
       const grouped = training ? achievable.trainGrouped : achievable.grouped;
       roofline(
         cost,
@@ -347,5 +354,5 @@ export class LayerTimes {
 /** Bits of an element of the head: GGUF files give it six at least, formats of linear layers leave it alone. */
 function headBits(format: WeightFormat): number {
   if (format.scope === "all") return format.bits;
-  return format.gguf ? Math.max(format.bits, 6.5625) : 16;
+  return format.gguf ? Math.max(format.bits, 6.5625) : format.restBits;
 }

@@ -36,7 +36,7 @@ export interface Achievable {
   readonly groupedFillRows: number;
   /** How sharp the roofline's ridge is: the exponent that joins memory traffic and arithmetic. */
   readonly sharpness: number;
-  /** Exponent of how many tokens choose independently: 1 is uniform routing, less is concentrated. */
+  /** Share of further tokens that choose independently of the first: 1 is uniform routing, less is concentrated. */
   readonly routing: number;
   /** How unlike the loads of experts are (standard deviation to mean): the fullest rank of a group has that much more to do. */
   readonly imbalance: number;
@@ -165,6 +165,13 @@ const NEAREST: Readonly<Record<string, { readonly like: string; readonly names?:
   wordTable({
     "llama.cpp/thor": { like: "llama.cpp/spark" },
     "llama.cpp/orin": { like: "llama.cpp/ampere-rtx" },
+    // Parts as young as DGX Spark never ran llama.cpp without CUDA graphs.
+    "llama.cpp/blackwell-rtx": { like: "llama.cpp/spark", names: ["layerOverheadUs"] },
+    // The same chip with faster memory; later ones and AMD's have matrix units that its kernels fill no better.
+    "llama.cpp/hopper": { like: "llama.cpp/hopper-pcie" },
+    "llama.cpp/blackwell": { like: "llama.cpp/hopper-pcie" },
+    "llama.cpp/cdna3": { like: "llama.cpp/hopper-pcie", names: ["matmul16", "matmulPacked"] },
+    "llama.cpp/cdna4": { like: "llama.cpp/hopper-pcie", names: ["matmul16", "matmulPacked"] },
     "vllm/cdna4": { like: "vllm/cdna3" },
     "vllm/cdna2": { like: "vllm/cdna3", names: ["layerOverheadUs", "stepOverheadUs", "sequenceOverheadUs"] },
     ...Object.fromEntries(

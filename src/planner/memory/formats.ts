@@ -20,8 +20,10 @@ export interface WeightFormat {
   readonly zeroBits: number;
   /** Bits for each input channel (GPTQ's g_idx). */
   readonly perInputBits: number;
-  /** Which weights are in this format; the rest is 16-bit. `matrices`: embeddings and head too (GGUF). */
+  /** Which weights are in this format. `matrices`: embeddings and head too (GGUF). */
   readonly scope: "all" | "linear" | "experts" | "matrices";
+  /** Bits of one element of the matrices outside of the scope; vectors have 16. */
+  readonly restBits: number;
   /** The dtype that the arithmetic runs in; weight-only formats are expanded on the fly. */
   readonly compute: DType;
   /** Activations are quantized too, so that units for 4-bit floats multiply where the device has them. */
@@ -29,6 +31,9 @@ export interface WeightFormat {
   /** A GGUF file: each tensor has the type that llama.cpp's mix gives it. */
   readonly gguf: boolean;
 }
+
+/** Bits of one element outside of a format's scope, unless the format says otherwise. */
+const REST_BITS = 16;
 
 function format(name: string, bits: number, more: Partial<Omit<WeightFormat, "name" | "bits">> = {}): WeightFormat {
   return {
@@ -40,6 +45,7 @@ function format(name: string, bits: number, more: Partial<Omit<WeightFormat, "na
     zeroBits: 0,
     perInputBits: 0,
     scope: "linear",
+    restBits: REST_BITS,
     compute: "bf16",
     fourBit: false,
     gguf: false,
@@ -145,6 +151,14 @@ export function findWeightFormat(text: string): WeightFormat | undefined {
 }
 
 /**
+ * A format as the files of llama.cpp have it: GGUF files of MXFP4 models (ggml-org's of GPT-OSS) keep attention, embeddings
+ * and head in Q8_0, where the safetensors of the same models have 16 bits.
+ */
+export function inGgufFile(item: WeightFormat): WeightFormat {
+  return item.name === "mxfp4" ? { ...item, restBits: GGUF_BITS["q8_0"] ?? REST_BITS } : item;
+}
+
+/**
  * Finds a weight format by name or alias.
  * @throws InvalidArgumentError naming the formats
  * @example
@@ -155,9 +169,6 @@ export function weightFormat(text: string, argument = "quant"): WeightFormat {
   if (found === undefined) throw new InvalidArgumentError(argument, text, `one of ${FORMAT_NAMES.join(", ")}`);
   return found;
 }
-
-/** Bits of one element outside of a format's scope. */
-const REST_BITS = 16;
 
 function inScope(weight: WeightSpec, item: WeightFormat, hasExperts: boolean): boolean {
   switch (item.scope) {
@@ -188,8 +199,10 @@ export function bytesOf(
 ): number {
   const { copies, out, input } = shape;
   const elements = copies * out * input;
-  if (!inScope(weight, item, hasExperts))
-    return Math.ceil((elements * (item.scope === "all" ? item.bits : REST_BITS)) / 8);
+  if (!inScope(weight, item, hasExperts)) {
+    const isMatrix = inScope(weight, { ...item, scope: "matrices" }, hasExperts);
+    return Math.ceil((elements * (isMatrix ? item.restBits : REST_BITS)) / 8);
+  }
   if (item.scope === "all") return Math.ceil((elements * item.bits) / 8);
   if (item.gguf) return Math.ceil((elements * (GGUF_BITS[ggufTensorType(item.name, weight, place)] ?? item.bits)) / 8);
   const scales =
