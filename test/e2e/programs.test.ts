@@ -1,5 +1,5 @@
 /** Everyday programs, as their authors write and start them: in a folder of their own, beside an installed chorale. */
-import { execFile } from "node:child_process";
+import { execFile, fork } from "node:child_process";
 import {
   copyFileSync,
   cpSync,
@@ -74,6 +74,40 @@ describe("a program that calls launch()", () => {
     expect(text).toContain("__name(");
     writeFileSync(program("inner-functions.mjs"), text);
     expect(await node(program("inner-functions.mjs"))).toEqual({ code: 0, out: "4 9\n", err: "" });
+  });
+
+  it("runs under node --watch, which is told the files of the ranks and none of chorale's temporary ones", async () => {
+    writeFileSync(program("watched.ts"), "export default async () => 1;");
+    writeFileSync(
+      program("watching.mjs"),
+      `import { launch } from "chorale";
+      process.send(await launch({ ranks: 2, module: ${JSON.stringify(program("watched.ts"))} }));
+      process.send(await launch({ ranks: 2, run: async () => 2 }));`,
+    );
+    // What `node --watch` starts the program with: the variable, and a channel on which the files come.
+    const env = { ...process.env, TMPDIR: folder, NODE_OPTIONS: "", WATCH_REPORT_DEPENDENCIES: "1" };
+    const child = fork(program("watching.mjs"), {
+      cwd: folder,
+      env,
+      execArgv: [],
+      stdio: ["ignore", "inherit", "inherit", "ipc"],
+    });
+    const results: unknown[] = [];
+    const files: string[] = [];
+    child.on("message", (message: object) => {
+      if (Array.isArray(message)) results.push(message);
+      else
+        files.push(
+          ...(Object.values(message) as string[][]).flat().map((file) => String(file).replace(/^file:\/\//, "")),
+        );
+    });
+    expect(await new Promise((resolve) => child.on("close", resolve))).toBe(0);
+    expect(results).toEqual([
+      [1, 1],
+      [2, 2],
+    ]);
+    expect(files).toContain(program("watched.ts"));
+    expect(files.filter((file) => file.includes("chorale-modules-"))).toEqual([]);
   });
 
   it("is told the name that the sent function cannot see", async () => {

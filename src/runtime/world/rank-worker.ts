@@ -26,7 +26,9 @@ export class RankWorker extends BaseHost {
     super();
     // Threads inherit this process's flags; a list of their own may not hold flags of V8, hence none then.
     const own = process.execArgv.some((flag) => PROGRAM_FLAGS.test(flag)) ? { execArgv: [] } : {};
-    this.#worker = new Worker(loadableUrl("runtime/world/rank-entry"), { stdout: true, stderr: true, ...own });
+    // Under `node --watch` a thread would send names of the files it loads among its messages, temporary ones too.
+    const { WATCH_REPORT_DEPENDENCIES: _, ...env } = process.env;
+    this.#worker = new Worker(loadableUrl("runtime/world/rank-entry"), { stdout: true, stderr: true, env, ...own });
     this.#worker.stdout.on("data", (chunk: Buffer) => this.lines.stdout.push(chunk.toString()));
     this.#worker.stderr.on("data", (chunk: Buffer) => this.lines.stderr.push(chunk.toString()));
     this.#worker.on("message", (message: unknown) => {

@@ -87,8 +87,14 @@ export async function bundleUserModule(file: string | URL, argument = "module"):
     inputs,
     isCommonJs,
   };
+  watchFiles(inputs);
   cache.set(path, { module, stamps: new Map(inputs.map((input) => [input, stamp(input) ?? ""])) });
   return module;
+}
+
+/** Has `node --watch` watch files that this process reads, but does not load itself. */
+function watchFiles(paths: readonly string[]): void {
+  if (process.env.WATCH_REPORT_DEPENDENCIES !== undefined) process.send?.({ "watch:require": paths });
 }
 
 function pathOf(file: string | URL, argument: string): string {
