@@ -154,6 +154,7 @@ describe("chorale launch", () => {
   ])("ends when a rank %j", async ([name = "", arg = ""], message) => {
     const run = await chorale(["launch", "-n", "3", ranks(name), "--", arg]);
     expect(run.stderr).toContain(message);
+    expect(run.stderr).not.toMatch(/^ +at .*(runtime\/|node:)/m);
     expect(run.code).toBe(1);
   });
 

@@ -4,7 +4,7 @@
  */
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
-import { AbortedError, RankFailedError } from "../../core/index.ts";
+import { AbortedError, foldersBeside, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
 import {
   type BackendName,
@@ -283,11 +283,23 @@ function describeFailure(failure: RankFailedError): string {
   const lines = [`rank ${failure.rank} failed first:`];
   let cause: unknown = failure.cause;
   for (let depth = 0; cause instanceof Error && depth < 8; depth++) {
-    lines.push(`${depth === 0 ? "" : "caused by: "}${cause.stack ?? cause.message}`);
+    lines.push(`${depth === 0 ? "" : "caused by: "}${stackOf(cause)}`);
     cause = cause.cause;
   }
   return lines.join("\n");
 }
+
+/** A stack with the frames of the program: chorale's own and Node's say nothing to its author, but where a fault is ours. */
+function stackOf(error: Error): string {
+  const lines = (error.stack ?? error.message).split("\n");
+  const isOther = (line: string) =>
+    !/^\s+at /.test(line) || !(line.includes("node:") || OWN.some((own) => line.includes(own)));
+  const kept = lines.filter(isOther);
+  const isExplained = error.name === "Error" || ("code" in error && error.code !== "INVARIANT");
+  return (isExplained || kept.some((line) => /^\s+at /.test(line)) ? kept : lines).join("\n");
+}
+
+const OWN = foldersBeside(import.meta.url, "../../");
 
 /** A line of a stack that is the program's or chorale's; those of Node itself are not. */
 const FRAME_OF_FILES = /^\s+at (?!.*node:)/m;
