@@ -24,6 +24,12 @@ describe("tensors of a storage", () => {
 });
 
 describe("values of a tensor", () => {
+  it("are refused with their size where no memory holds them", () => {
+    expect(() => tensor("f32", [2 ** 50])).toThrow(
+      expect.objectContaining({ code: "OUT_OF_MEMORY", requestedBytes: 2 ** 52 }),
+    );
+  });
+
   it("are of its dtype's class, and as many as it has elements", () => {
     const t = tensor("f16", [4]);
     expect(() => checkValues(t, new Uint16Array(4))).not.toThrow();

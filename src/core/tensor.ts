@@ -3,7 +3,7 @@
  * or device memory) is the storage's business; code that computes must not assume one WASM memory.
  */
 import { type ArrayOf, DTYPES, type DType, holds, newArray, parseDType, type ScalarOf, viewAs } from "./dtype.ts";
-import { ClosedError, InvalidArgumentError } from "./errors.ts";
+import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "./errors.ts";
 import { headText, jsonValue, tensorText } from "./tensor-text.ts";
 import { decodeValue, decodeValues, encodeValue, encodeValues } from "./values.ts";
 
@@ -235,12 +235,13 @@ export function privateStorage(buffer: ArrayBufferLike, firstByte = 0, endByte: 
 
 /**
  * Allocates a tensor of zeros in private memory, or wraps `data`.
+ * @throws OutOfMemoryError, InvalidArgumentError
  * @example
  * const t = tensor("f32", [2, 3]) // six zeros
  */
 export function tensor<D extends DType>(dtype: D, shape: readonly number[], data?: ArrayOf<D>): Tensor<D> {
   parseDType(dtype);
-  const array = data ?? newArray(dtype, numElements(shape));
+  const array = data ?? allocate(dtype, numElements(shape));
   if (array.length !== numElements(shape)) {
     throw new InvalidArgumentError(
       "data",
@@ -251,6 +252,16 @@ export function tensor<D extends DType>(dtype: D, shape: readonly number[], data
   // Of a part of a buffer (Node's small Buffers are parts of one) the rest stays out of reach.
   const { buffer, byteOffset, byteLength } = array;
   return new Tensor(dtype, shape, privateStorage(buffer, byteOffset, byteOffset + byteLength), byteOffset);
+}
+
+/** @throws OutOfMemoryError instead of V8's RangeError, which names no size */
+function allocate<D extends DType>(dtype: D, count: number): ArrayOf<D> {
+  try {
+    return newArray(dtype, count);
+  } catch (cause) {
+    const [asked, free] = [count * DTYPES[dtype].sizeBytes, process.availableMemory()];
+    throw new OutOfMemoryError("private memory of this process", asked, free, "Make the tensor smaller.", { cause });
+  }
 }
 
 /**

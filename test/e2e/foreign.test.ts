@@ -218,7 +218,7 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
   it.each([
     ["leave", "called process.exit(0) with its world open"],
     ["throw", "called process.exit(5) with its world open"],
-    ["throw null", "threw null, which is no Error"],
+    ["throw null", "threw null, which is not an Error"],
   ])("tells the others when a process ends early (%s)", async (mode, message) => {
     const port = await freePort();
     const ranks = [0, 1, 2].map((rank) => start(torchrun(rank, 3, port), mode));

@@ -305,7 +305,11 @@ function checkOptions<R, D>(options: LaunchOptions<R, D>): void {
   }
   const unknown = Object.keys(options).find((name) => !OPTION_NAMES.has(name));
   if (unknown !== undefined) {
-    throw new InvalidArgumentError("options of launch()", unknown, `one of ${[...OPTION_NAMES].join(", ")}`);
+    throw new InvalidArgumentError(
+      "options of launch()",
+      unknown,
+      `one of ${[...OPTION_NAMES].join(", ")}; what the backend is told stands in backendOptions: { ... }`,
+    );
   }
   const { ranks, module, run, args, env, signal, backendOptions } = options;
   const check = (name: string, value: unknown, isGood: boolean, accepted: string) => {

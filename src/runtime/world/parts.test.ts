@@ -116,7 +116,7 @@ describe("errors between threads", () => {
   it("tell which rank a failure is about, and survive anything that is thrown", () => {
     expect(toErrorRecord(new RankFailedError(3, 1, "why")).failedRank).toBe(3);
     expect(toErrorRecord(new RankFailedError(3, 1, "why")).cause?.message).toBe("why");
-    expect(toErrorRecord("text").message).toBe('threw "text", which is no Error');
+    expect(toErrorRecord("text").message).toBe('threw "text", which is not an Error');
     expect(toErrorRecord(undefined).message).toContain("undefined");
     const circle = new Error("circle");
     circle.cause = circle;

@@ -48,7 +48,9 @@ export function toErrorRecord(thrown: unknown, depth = 0): ErrorRecord {
 
 function recordOf(thrown: unknown, depth: number): ErrorRecord {
   if (!(thrown instanceof Error)) {
-    return plainRecord(typeof thrown === "string" && depth > 0 ? thrown : `threw ${show(thrown)}, which is no Error`);
+    return plainRecord(
+      typeof thrown === "string" && depth > 0 ? thrown : `threw ${show(thrown)}, which is not an Error`,
+    );
   }
   const { code, rank } = thrown as { code?: unknown; rank?: unknown };
   const isChorale = thrown instanceof ChoraleError;
