@@ -4,7 +4,6 @@
  * made has this file within itself: its ranks load the package that is installed beside it.
  */
 import { existsSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { UnavailableError } from "../../core/index.ts";
@@ -12,6 +11,9 @@ import { UnavailableError } from "../../core/index.ts";
 /** Bundles in CommonJS have no `import.meta.url`: their program's file stands for it. */
 const here: string =
   (import.meta as { url?: string }).url ?? pathToFileURL(process.argv[1] ?? join(process.cwd(), "bundle.cjs")).href;
+
+/** `createRequire` of node:module, by a name that webpack does not know: it would replace the call by `undefined()`. */
+export const requireFrom = process.getBuiltinModule("node:module").createRequire;
 
 /** Folder of the modules of this process: that of the loadable copy, but for tests. */
 export const loadedRoot = new URL("../../", here);
@@ -29,7 +31,7 @@ function findCopy(): URL {
   if (loadedRoot.pathname.endsWith("/.cache/unit/")) return new URL("../dev/", loadedRoot);
   if (existsSync(new URL(`${RANK_ENTRY}.js`, loadedRoot))) return loadedRoot;
   try {
-    const installed = createRequire(here).resolve("chorale/world");
+    const installed = requireFrom(here).resolve("chorale/world");
     return new URL("../../", pathToFileURL(installed));
   } catch {
     return loadedRoot;

@@ -8,7 +8,7 @@
  */
 import { closeSync, existsSync, openSync, statSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { builtinModules, createRequire } from "node:module";
+import { builtinModules } from "node:module";
 import { devNull, tmpdir } from "node:os";
 import { dirname, extname, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -16,7 +16,7 @@ import type * as Esbuild from "esbuild";
 import type { BuildFailure, BuildOptions, ImportKind, Loader, Location, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError, wordTable } from "../../core/index.ts";
 import { makeOwnFolder } from "../memory/index.ts";
-import { copyRoot, entryPoints, loadedRoot, packageRoot } from "./location.ts";
+import { copyRoot, entryPoints, loadedRoot, packageRoot, requireFrom } from "./location.ts";
 
 /** A user's file, made loadable. */
 export interface UserModule {
@@ -109,7 +109,7 @@ function pathOf(file: string | URL, argument: string): string {
 
 /** As the package has it: also where a program was bundled, or where packages do not see each other's dependencies. */
 function loadEsbuild(): typeof Esbuild {
-  return createRequire(new URL("package.json", packageRoot))("esbuild") as typeof Esbuild;
+  return requireFrom(new URL("package.json", packageRoot))("esbuild") as typeof Esbuild;
 }
 
 /**
@@ -232,7 +232,7 @@ const OFFERED: ReadonlySet<string> = new Set(["zod"]);
 /** URL of a package's file as chorale itself finds it. */
 function ownPackage(path: string): string | undefined {
   try {
-    return pathToFileURL(createRequire(new URL("package.json", packageRoot)).resolve(path)).href;
+    return pathToFileURL(requireFrom(new URL("package.json", packageRoot)).resolve(path)).href;
   } catch {
     return undefined;
   }
