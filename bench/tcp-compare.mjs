@@ -49,8 +49,11 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => ({
 const bytesOf = (text) => Number.parseInt(text, 10) * ({ K: 1024, M: 1024 ** 2 }[text.at(-1)] ?? 1);
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 const peer = (name) => fileURLToPath(new URL(`peers/${name}`, import.meta.url));
-/** Of the compilers of both languages, before the first figure. */
-const WARM_CALLS = 3000;
+/** What contenders do before the first figure, in calls of both sizes: V8 compiles what runs often. */
+const WARM_UP = [
+  { bytes: 1024, forMs: 1000 },
+  { bytes: 256 * 1024, forMs: 1500 },
+];
 
 /** A process that belongs to this run. Its end is an error unless `isOver` says that it was asked to end. */
 function start(words, state) {
@@ -72,13 +75,17 @@ async function serve(world, { path }) {
   const parent = connect(path);
   const say = (value) => parent.write(`${JSON.stringify(value)}\n`);
   say({ who: "ours", rank: world.rank });
+  const tensors = new Map();
   for await (const line of createInterface({ input: parent })) {
     const { op, bytes, warm, iterations } = JSON.parse(line);
     const count = Math.max(1, Math.floor(bytes / 4));
     const part = Math.max(1, Math.floor(count / world.size));
-    const [input, output] = [world.tensor("f32", [count]), world.tensor("f32", [part * world.size])];
-    input.data.fill(0);
-    output.data.fill(0);
+    // Kept from round to round: none pays for fresh pages, nor for those that were freed.
+    if (!tensors.has(bytes)) {
+      tensors.set(bytes, [world.tensor("f32", [count]), world.tensor("f32", [part * world.size])]);
+      for (const { data } of tensors.get(bytes)) data.fill(0);
+    }
+    const [input, output] = tensors.get(bytes);
     const [method, parts] = [names[op], (tensor) => tensor.data.subarray(0, part * world.size)];
     const call =
       {
@@ -94,8 +101,6 @@ async function serve(world, { path }) {
     const us = ((performance.now() - began) * 1000) / iterations;
     const { user, system } = process.cpuUsage(before);
     say({ us, cpuUs: (user + system) / iterations });
-    world.free(input);
-    world.free(output);
   }
 }
 
@@ -147,8 +152,13 @@ async function measure(op, ranks, sizes, folder, hasGloo) {
   const whos = hasGloo ? ["ours", "gloo"] : ["ours"];
   const samples = new Map(["sockets", ...whos].map((who) => [who, sizes.map(() => [])]));
   const iterations = new Map();
-  // How many calls fit in the time, by the first contender that is warm: the same for all.
-  for (const who of whos) await contenders.run(who, { op, bytes: 1024, warm: WARM_CALLS, iterations: 1 });
+  for (const who of whos) {
+    for (const { bytes, forMs } of WARM_UP) {
+      for (const began = performance.now(); performance.now() - began < forMs; ) {
+        await contenders.run(who, { op, bytes, warm: 0, iterations: 50 });
+      }
+    }
+  }
   for (let round = 0; round < flags.rounds; round++) {
     for (const [i, bytes] of sizes.entries()) {
       const order = (round + i) % 2 === 0 ? whos : whos.toReversed();

@@ -59,6 +59,7 @@ def cpu_us():
 
 def serve(path):
     """Runs what the other end of a socket says, until it closes it."""
+    tensors = {}
     with socket.socket(socket.AF_UNIX) as parent:
         parent.connect(path)
         lines = parent.makefile("rw")
@@ -66,7 +67,10 @@ def serve(path):
         for line in lines:
             case = json.loads(line)
             n = max(1, case["bytes"] // 4)
-            source, target = torch.zeros(n), torch.zeros(n)
+            if n not in tensors:
+                # Written, so that no page is the one that all fresh memory shares.
+                tensors[n] = (torch.empty(n).fill_(0), torch.empty(n).fill_(0))
+            source, target = tensors[n]
             call = make_call(source, target, n, case["op"])
             if call is None:
                 print(json.dumps({"us": -1, "cpuUs": 0}), file=lines, flush=True)
