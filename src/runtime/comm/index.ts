@@ -141,3 +141,4 @@ export {
   SettledWork,
 } from "./work.ts";
 export { reportUnseenAtExit } from "./work-notes.ts";
+export { closeEach, GroupOpenings } from "./world-groups.ts";

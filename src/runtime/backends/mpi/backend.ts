@@ -16,10 +16,12 @@ import {
   type Communicator,
   checkGroup,
   checkWorldRank,
+  closeEach,
   DEFAULT_TIMEOUT_MS,
   type Failure,
   failureOf,
   type GroupCommunicator,
+  GroupOpenings,
 } from "../../comm/index.ts";
 import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { type EnteredControl, enterControl, type OpenControl, openMappedControl } from "../../memory/index.ts";
@@ -86,7 +88,7 @@ export class MpiBackend implements Backend {
   readonly #rank: MpiRank;
   readonly #control: OpenControl;
   readonly #term: WorldTerm;
-  readonly #instances = new Map<string, number>();
+  readonly #openings = new GroupOpenings();
   #closed = false;
   #freed = false;
 
@@ -116,10 +118,8 @@ export class MpiBackend implements Backend {
 
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
     checkGroup(name, ranks, this.worldSize, this.rank);
-    const key = `${name}:${ranks.join(",")}`;
-    const instance = this.#instances.get(key) ?? 0;
-    this.#instances.set(key, instance + 1);
-    const control = this.#rank.options.segment.group(name, ranks, instance, ranks.indexOf(this.rank), "named");
+    const member = ranks.indexOf(this.rank);
+    const control = this.#rank.options.segment.group(name, ranks, this.#openings.next(name, ranks), member, "named");
     return this.#rank.communicator(name, ranks, control).ready();
   }
 
@@ -152,12 +152,9 @@ export class MpiBackend implements Backend {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    const errors: unknown[] = [];
-    for (const communicator of [...this.#rank.communicators].reverse()) {
-      await communicator.close().catch((error: unknown) => errors.push(error));
-    }
+    const failed = await closeEach(this.#rank.communicators.toReversed());
     this.#free("was closed");
-    if (errors.length > 0) throw errors[0];
+    if (failed !== undefined) throw failed.error;
   }
 
   abandon(cause: Error): void {

@@ -19,9 +19,11 @@ import {
   type Communicator,
   checkGroup,
   checkWorldRank,
+  closeEach,
   DEFAULT_TIMEOUT_MS,
   type Failure,
   failureOf,
+  GroupOpenings,
   optionsOf,
 } from "../../comm/index.ts";
 import {
@@ -255,7 +257,7 @@ export class NcclBackend implements Backend {
   readonly #control: OpenControl;
   readonly #endWatch: () => void;
   readonly #releaseExit: () => void;
-  readonly #instances = new Map<string, number>();
+  readonly #openings = new GroupOpenings();
   #closed = false;
   #freed = false;
 
@@ -289,10 +291,7 @@ export class NcclBackend implements Backend {
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
     checkGroup(name, ranks, this.worldSize, this.rank);
     const member = ranks.indexOf(this.rank);
-    const key = `${name}:${ranks.join(",")}`;
-    const instance = this.#instances.get(key) ?? 0;
-    this.#instances.set(key, instance + 1);
-    const control = this.#rank.segment.group(name, ranks, instance, member, "named");
+    const control = this.#rank.segment.group(name, ranks, this.#openings.next(name, ranks), member, "named");
     return this.#rank.join(name, ranks, control).ready();
   }
 
@@ -371,13 +370,10 @@ export class NcclBackend implements Backend {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    const errors: unknown[] = [];
-    for (const communicator of [...this.#rank.endings.communicators].reverse()) {
-      await communicator.close().catch((error: unknown) => errors.push(error));
-    }
+    const failed = await closeEach([...this.#rank.endings.communicators].reverse());
     await this.#rank.endings.settle();
     this.#free(new ClosedError("world", "was closed"));
-    if (errors.length > 0) throw errors[0];
+    if (failed !== undefined) throw failed.error;
   }
 
   /**

@@ -24,8 +24,10 @@ import {
   type Communicator,
   checkGroup,
   checkWorldRank,
+  closeEach,
   DEFAULT_TIMEOUT_MS,
   type Failure,
+  GroupOpenings,
 } from "../../comm/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
@@ -138,7 +140,7 @@ class TcpBackend implements Backend {
   readonly world: Communicator;
   readonly #door: TcpRank;
   readonly #closeLog: () => void;
-  readonly #groups = new Map<string, number>();
+  readonly #openings = new GroupOpenings();
   #closed: string | undefined;
 
   constructor(door: TcpRank, worldSize: number, bootstrap: Bootstrap, closeLog: () => void) {
@@ -167,10 +169,8 @@ class TcpBackend implements Backend {
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
     this.#checkOpen();
     checkGroup(name, ranks, this.worldSize, this.rank);
-    const label = `group ${name} [${ranks.join(",")}]`;
-    const nth = this.#groups.get(label) ?? 0;
-    this.#groups.set(label, nth + 1);
-    return this.#door.open(name, ranks, `${label} ${nth}`);
+    const nth = this.#openings.next(name, ranks);
+    return this.#door.open(name, ranks, `group ${name} [${ranks.join(",")}] ${nth}`);
   }
 
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
@@ -215,18 +215,11 @@ class TcpBackend implements Backend {
 
   async close(): Promise<void> {
     if (this.#closed !== undefined) return;
-    let first: { readonly error: unknown } | undefined;
-    for (const communicator of this.#door.groups) {
-      try {
-        await communicator.close();
-      } catch (error) {
-        first ??= { error };
-      }
-    }
+    const failed = await closeEach(this.#door.groups);
     this.#closed = `belongs to generation ${this.generation}, which ended`;
     await this.#door.leave();
     this.#closeLog();
-    if (first !== undefined) throw first.error;
+    if (failed !== undefined) throw failed.error;
   }
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();

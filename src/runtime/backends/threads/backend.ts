@@ -23,7 +23,9 @@ import {
   type Capabilities,
   type Communicator,
   checkGroup,
+  closeEach,
   DEFAULT_TIMEOUT_MS,
+  GroupOpenings,
   type Operand,
   refuseCalls,
 } from "../../comm/index.ts";
@@ -75,8 +77,7 @@ export class ThreadsBackend implements Backend {
   readonly #firstCall: number;
   readonly #open = new Set<ThreadsGroup>();
   #abandoned = false;
-  /** How often this rank opened a group of a name and ranks: the n-th calls of all members belong together. */
-  readonly #opened = new Map<string, number>();
+  readonly #openings = new GroupOpenings();
   /** Gives back the memory of tensors that nobody can reach any more. */
   readonly #lost: FinalizationRegistry<SharedStorageRecord>;
   /** Whoever holds `tensor.data` can reach the memory, also without the tensor. (A `subarray` of it does not count.) */
@@ -140,8 +141,7 @@ export class ThreadsBackend implements Backend {
   open(name: string, ranks: readonly number[], purpose: string): Communicator {
     this.checkOpen();
     const kind = `${name}\n${ranks.join(",")}\n${purpose}`;
-    const nth = this.#opened.get(kind) ?? 0;
-    this.#opened.set(kind, nth + 1);
+    const nth = this.#openings.next(`${purpose} ${name}`, ranks);
     const key = new TextEncoder().encode(`${kind}\n${nth}`);
     const block = this.#findOrMakeGroup(key, new TextEncoder().encode(name).length, ranks);
     const engine = new GroupEngine({
@@ -347,20 +347,13 @@ export class ThreadsBackend implements Backend {
 
   async close(): Promise<void> {
     if (this.arena.closed !== undefined) return;
-    let first: { readonly error: unknown } | undefined;
-    for (const { communicator } of [...this.#open]) {
-      try {
-        await communicator.close();
-      } catch (error) {
-        first ??= { error };
-      }
-    }
+    const failed = await closeEach([...this.#open].map(({ communicator }) => communicator));
     this.arena.closed = `belongs to generation ${this.generation}, which ended`;
     this.#driver.close();
     shareVerdicts(undefined);
     wake(this.#heap, this.rank);
     this.#handle.onClosed?.();
-    if (first !== undefined) throw first.error;
+    if (failed !== undefined) throw failed.error;
   }
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
