@@ -1,6 +1,6 @@
 /*
  * All-reduces of f32 by MPI from C, back to back: `mpi-loop SIZES ROUNDS MS`, prints "bytes blocking_us iallreduce_us" for each
- * size. MS is about how long the rounds of a size and kind take together.
+ * size, lower quartiles of the rounds (64 at most). MS is about how long the rounds of a size and kind take together.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -39,6 +39,10 @@ int main(int argc, char **argv) {
     memset(out, 0, bytes);
     measure(in, out, bytes / 4, 3, 0);
     double us = measure(in, out, bytes / 4, 3, 0);
+    for (int again = 0; again < 9; again++) {
+      double one = measure(in, out, bytes / 4, 3, 0);
+      if (one < us) us = one;
+    }
     MPI_Bcast(&us, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     int calls = (int)(atof(argv[3]) * 1000 / rounds / us);
     calls = calls < 1 ? 1 : calls > 1000 ? 1000 : calls;
@@ -46,7 +50,7 @@ int main(int argc, char **argv) {
       for (int blocking = 0; blocking < 2; blocking++)
         times[blocking][round] = measure(in, out, bytes / 4, calls, blocking);
     for (int kind = 0; kind < 2; kind++) qsort(times[kind], rounds, sizeof(double), compare);
-    if (rank == 0) printf("%ld %.3f %.3f\n", bytes, times[1][rounds / 2], times[0][rounds / 2]);
+    if (rank == 0) printf("%ld %.3f %.3f\n", bytes, times[1][rounds / 4], times[0][rounds / 4]);
     free(in);
     free(out);
   }
