@@ -7,6 +7,7 @@ import { sizeOf } from "../../../core/index.ts";
 import { allReduce, dissemination } from "./algorithms.ts";
 import { scheduleOf } from "./choose.ts";
 import { EAGER_BYTES } from "./frame.ts";
+import { gatherInRounds } from "./gather-rounds.ts";
 import { operatorOf, Reducer } from "./reducer.ts";
 import { MAX_ROUNDS, type Schedule } from "./schedule.ts";
 import { ScheduleRun } from "./schedule-run.ts";
@@ -120,6 +121,19 @@ describe("the schedules of collectives over sockets", () => {
         }
       }
       expect(knows.every((one) => one.size === size)).toBe(true);
+    }
+  });
+
+  it("gather small parts in log2 rounds, each rank sending one message a round", () => {
+    for (const size of [1, 2, 3, 8, 13, 64]) {
+      const sides = Array.from({ length: size }, (_, rank): Side => {
+        const schedule = gatherInRounds({ rank, size, elementBytes: 1 }, 5);
+        return { schedule, input: Uint8Array.of(rank, 2, 3, 4, size), output: new Uint8Array(5 * size) };
+      });
+      const { numMessages } = runAll(sides, undefined, new Random(seed));
+      expect(numMessages).toBe(size * Math.ceil(Math.log2(size)));
+      const expected = Array.from({ length: size }, (_, rank) => [rank, 2, 3, 4, size]).flat();
+      for (const { output } of sides) expect([...output]).toEqual(expected);
     }
   });
 

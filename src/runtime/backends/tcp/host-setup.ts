@@ -5,7 +5,8 @@
  */
 import type { SharedArena } from "../../memory/index.ts";
 import { removeSharedArena } from "../../memory/index.ts";
-import { allGather, equalParts, type Place } from "./algorithms.ts";
+import type { Place } from "./algorithms.ts";
+import { gatherInRounds } from "./gather-rounds.ts";
 import { HOST_MARK_BYTES } from "./host-identity.ts";
 import { type HostLayout, layoutOf, ownRow } from "./host-layout.ts";
 import { createHostMemory, HostMemory, hostMemoryAt } from "./host-memory.ts";
@@ -138,7 +139,7 @@ export class HostSetup {
     const place: Place = { rank, size, elementBytes: 1 };
     const all = new Uint8Array(own.length * size);
     const buffers = { input: own, output: all, operator: undefined };
-    this.#run(allGather(place, equalParts(size, own.length)), buffers, SLOTS + round * SLOTS_OF_ROUND, () => {
+    this.#run(gatherInRounds(place, own.length), buffers, SLOTS + round * SLOTS_OF_ROUND, () => {
       if (this.#isOver) return;
       done(Array.from({ length: size }, (_, member) => all.subarray(member * own.length, (member + 1) * own.length)));
     });
