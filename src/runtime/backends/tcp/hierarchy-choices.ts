@@ -20,9 +20,21 @@ export const KINDS = {
 export type PiecedName = keyof typeof KINDS;
 
 const always: readonly ChoiceRow[] = [{ fromBytes: 0, use: HIERARCHICAL }];
+const never: readonly ChoiceRow[] = [{ fromBytes: 0, use: FLAT }];
+/** Fewest ranks of a host with which a broadcast over several hosts gains: without hosts each rank's relay sends to all of them. */
+const LEAST_RELAYS = 4;
+/** Below it a reduce is one message of each rank to the root. */
+const LEAST_REDUCE_BYTES = 32 * 1024;
+
+/** The rows of a collective where ranks leave it to the table. */
+function rowsOf(collective: PiecedName, { hosts, numColumns }: HostLayout): readonly ChoiceRow[] {
+  if (hosts.length === 1) return always;
+  if (collective === "broadcast" && numColumns < LEAST_RELAYS) return never;
+  return collective === "reduce" ? [...never, { fromBytes: LEAST_REDUCE_BYTES, use: HIERARCHICAL }] : always;
+}
 
 /** The tables of a group. */
-export function hierarchyTables(_layout: HostLayout, mode: HierarchyMode): ChoiceDocument {
+export function hierarchyTables(layout: HostLayout, mode: HierarchyMode): ChoiceDocument {
   return {
     schemaVersion: CHOICES_SCHEMA_VERSION,
     source: mode === "on" ? "hierarchy: on" : "shipped",
@@ -31,7 +43,7 @@ export function hierarchyTables(_layout: HostLayout, mode: HierarchyMode): Choic
       backend: "tcp",
       collective: collective as CollectiveName,
       ranks: [2, 1 << 20],
-      rows: always,
+      rows: mode === "on" ? always : rowsOf(collective as PiecedName, layout),
     })),
   };
 }

@@ -8,6 +8,7 @@ import { type CollectiveName, findWrong, referenceOutput } from "../../../collec
 import { type DType, newArray, type ReduceOp, sizeOf } from "../../../core/index.ts";
 import { HostAddresses } from "../../memory/index.ts";
 import { ColumnMessages } from "./column-messages.ts";
+import { hierarchyTables } from "./hierarchy-choices.ts";
 import { hostMark } from "./host-identity.ts";
 import { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
 import { createHostMemory, HostMemory, PIECE_BYTES } from "./host-memory.ts";
@@ -112,7 +113,7 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
         const op = random.pick(Object.keys(WORKS)) as CollectiveName;
         const dtype = random.pick(["f32", "i32", "u8", "f64"] as const);
         const redop: ReduceOp = random.pick(["sum", "max", "avg", "prod"]);
-        const pieces = random.pick([0, 0, 0, 0.3, 3.2]) / (op === "all_gather" || op === "reduce_scatter" ? size : 1);
+        const pieces = random.pick([0, 0, 0, 0.2, 2.3]) / (op === "all_gather" || op === "reduce_scatter" ? size : 1);
         const count = 1 + random.below(40) + Math.floor((pieces * PIECE_BYTES) / sizeOf(dtype));
         const root = random.below(size);
         const [given, got] = [
@@ -159,7 +160,7 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     const addresses = new HostAddresses();
     members = new Members(marksOf(random, 7, 3));
     const { places } = members;
-    for (const count of [3, 100_003]) {
+    for (const count of [3, 150_003]) {
       const data = places.map(() =>
         Float32Array.from({ length: count }, () => random.fraction() * 10 ** random.below(8)),
       );
@@ -236,6 +237,25 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
       [1, 0, 0],
       [0, 1, 1],
     ]);
+  });
+
+  it("are made host by host where a table says so, or always", () => {
+    const useOf = (marks: readonly string[], mode: "auto" | "on", collective: string, bytes: number) => {
+      const rows = hierarchyTables(layoutOf(marks, 0), mode).tables.find(
+        (table) => table.collective === collective,
+      )?.rows;
+      return rows?.findLast(({ fromBytes }) => bytes >= fromBytes)?.use;
+    };
+    const [one, two] = [
+      ["a", "a", "a"],
+      ["a", "b", "a", "b"],
+    ];
+    expect(useOf(one, "auto", "reduce", 8)).toBe("hierarchical");
+    expect(useOf(two, "auto", "reduce", 8)).toBe("flat");
+    expect(useOf(two, "auto", "reduce", 65_536)).toBe("hierarchical");
+    expect(useOf(two, "auto", "broadcast", 65_536)).toBe("flat");
+    expect(useOf([...two, ...two], "auto", "broadcast", 8)).toBe("hierarchical");
+    expect(useOf(two, "on", "broadcast", 8)).toBe("hierarchical");
   });
 
   it("share a host where one launcher started them, one network holds them, or CHORALE_HOST_ID says so", () => {
