@@ -10,7 +10,7 @@ set -u
 out=$1 inputs=$2 limit=${3:-560}
 shift 3 2>/dev/null || shift $#
 steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
-[ "$steps" = confirm ] && steps="smi soak-long resizes soak-process faults-thread faults conformance-thread"
+[ "$steps" = confirm ] && steps="smi soak-long resizes soak-process faults-thread faults conformance-thread hosts"
 # NVLink multicast stays off: on shared hosts it can put GPUs out of service.
 export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
 export XDG_CACHE_HOME=$PWD/.campaign-cache
@@ -55,6 +55,8 @@ run() {
   faults-thread) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --ranks 2 --kills 6 --each 1 --json ;;
   conformance-thread) machine "$PWD/machine.json" && node dist/apps/conformance/conformance-command.js --backend cuda --ranks 2 ;;
   conformance) node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
+  # Two hosts of one GPU each, as far as NCCL knows: sockets, no peer access, no shared memory.
+  hosts) node test/campaigns/pretended-hosts.mjs --ranks 1 ;;
   llama) for b in cuda nccl cuda nccl; do echo "$b"; node bench/gpu-llama.mjs --bench --tp 2 --context 128 --repeats 3 --steps 64 --backend $b; done ;;
   *) echo "no step $1"; return 2 ;;
   esac

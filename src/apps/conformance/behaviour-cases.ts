@@ -145,6 +145,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
     name: "two ranks that both send first complete, small and large",
     ranks: 2,
     needs: ["send"],
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const { comm } = context;
       const peer = 1 - comm.rank;
@@ -162,6 +163,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
     name: "messages of a pair arrive in order, pairs do not disturb each other",
     ranks: 4,
     needs: ["send"],
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const { comm } = context;
       const others = [0, 1, 2, 3].filter((r) => r !== comm.rank);

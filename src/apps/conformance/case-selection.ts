@@ -66,6 +66,7 @@ export function allCases(ranks: readonly number[] = RANK_COUNTS): DataCase[] {
 /** Why a backend cannot run a case, or `undefined`. Refused calls are not the data cases' business. */
 export function whyNot(c: DataCase, has: Capabilities): string | undefined {
   if (!has.operations.includes(c.op)) return `no ${c.op}`;
+  if (c.op === "send" && has.features["sendOutsideBatch"] === false) return "no sendOutsideBatch";
   if (!has.dtypes.includes(c.dtype)) return `no ${c.dtype}`;
   if (c.redop !== "none" && !(has.reduceOps[c.dtype] ?? []).includes(c.redop)) return `no ${c.redop} on ${c.dtype}`;
   if (c.ranks > (has.maxRanks ?? Number.POSITIVE_INFINITY)) return `at most ${has.maxRanks} ranks`;

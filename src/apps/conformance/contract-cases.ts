@@ -173,6 +173,7 @@ export const CONTRACT_CASES: readonly SemanticCase[] = [
   {
     name: "every rank of a reduce, gather and scatter gets a tensor, and a send nothing",
     ranks: 2,
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const { comm } = context;
       const input = new Float32Array(2).fill(comm.rank + 1);
@@ -208,6 +209,7 @@ export const CONTRACT_CASES: readonly SemanticCase[] = [
   {
     name: "a rank that closed a group ends its peers' waits at once, and is named",
     ranks: 3,
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       for (const wait of [
         (group: Communicator) => group.barrier(),
@@ -238,6 +240,7 @@ export const CONTRACT_CASES: readonly SemanticCase[] = [
   {
     name: "what a rank sent before it closed the group still arrives",
     ranks: 2,
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const group = await ownGroup(context, "farewell");
       await works(context, "before", group);
@@ -253,6 +256,7 @@ export const CONTRACT_CASES: readonly SemanticCase[] = [
   {
     name: "a deadline that passes names the program's own call site",
     ranks: 2,
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const group = await ownGroup(context, "late");
       if (group.rank === 0) {

@@ -65,7 +65,7 @@ const DISAGREEMENTS: readonly Disagreement[] = [
 ];
 
 /** What a case is, but for what it does in a group of its own, which may fail: the world goes on afterwards. */
-interface GroupCase extends Pick<SemanticCase, "name" | "ranks" | "needs"> {
+interface GroupCase extends Pick<SemanticCase, "name" | "ranks" | "needs" | "needsFeatures"> {
   readonly group: string;
 }
 
@@ -179,6 +179,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
     name: "a send and a receive of different sizes or dtypes fail on both sides",
     ranks: 2,
     needs: ["split", "send"],
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const odd: readonly [string, (c: Communicator) => Work<unknown>, readonly RegExp[]][] = [
         ["4 elements for 8", (c) => c.recv(f32(8), 0, SHORT), [/\b4\b/, /\b8\b/]],
@@ -226,6 +227,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
     name: "what was sent arrives, also when the sender closes the group at once",
     ranks: 2,
     needs: ["split", "send"],
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       for (const count of [4, 300_000]) {
         const group = await ownGroup(context, "leaving");
@@ -250,6 +252,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
       name: "a receive that nobody answers times out and names the peer",
       ranks: 2,
       needs: ["split", "send"],
+      needsFeatures: ["sendOutsideBatch"],
       group: "silent",
     },
     async (context, group) => {

@@ -66,6 +66,7 @@ export const ROOTED_CASES: readonly SemanticCase[] = [
     name: "a ring passes on any number of elements, none included, also in place",
     ranks: 3,
     needs: ["send"],
+    needsFeatures: ["sendOutsideBatch"],
     async run(context) {
       const { comm } = context;
       const { rank, size } = comm;

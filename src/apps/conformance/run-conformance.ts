@@ -115,8 +115,8 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
     ];
     const { ranksElsewhere = 0 } = options.nodes ?? {};
     const why =
-      ranks > most
-        ? `room for ${most} ${most === 1 ? "rank" : "ranks"} here, not ${ranks}`
+      ranks - ranksElsewhere > most
+        ? `room for ${most} ${most === 1 ? "rank" : "ranks"} here, not ${ranks - ranksElsewhere}`
         : ranks > maxRanks
           ? `${ranks} ranks, and ${maxRanks} are the most that was asked for`
           : ranks <= ranksElsewhere

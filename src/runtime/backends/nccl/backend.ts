@@ -172,6 +172,7 @@ export function attachServing(
       capabilities: ncclCapabilities(library, info, registrations !== undefined, {
         backend,
         ...(topologyOf === undefined ? {} : { topology: topologyOf(info, interprocess) }),
+        spansHosts: (places?.remote.length ?? 0) > 0,
       }),
       config,
       blocking: options.blocking ?? true,

@@ -56,7 +56,11 @@ export function ncclCapabilities(
   library: NcclFacts,
   device: CudaDeviceInfo,
   registers = false,
-  { backend, topology }: { readonly backend: string; readonly topology?: string } = { backend: "nccl" },
+  {
+    backend,
+    topology,
+    spansHosts = false,
+  }: { readonly backend: string; readonly topology?: string; readonly spansHosts?: boolean } = { backend: "nccl" },
 ): Capabilities {
   const fp8 = supportsFp8(library, device);
   const dtypes = DTYPE_NAMES.filter((dtype) => fp8 || DTYPES[dtype].sizeBytes > 1 || !DTYPES[dtype].isFloat);
@@ -79,6 +83,8 @@ export function ncclCapabilities(
       nvlsPossible: nvlsPossible(library, device),
       /** Ranks may differ in whether they make an all-reduce in place (see registrations.ts). */
       mixedInPlace: !registers,
+      /** Between hosts the memory of a sender cannot be reached: NCCL moves what is in a batch. */
+      ...(spansHosts ? { sendOutsideBatch: false } : {}),
       /** NCCL's float min and max drop NaN, and its 16- and 8-bit sums round at every hop. */
       minMaxPropagatesNan: false,
       accumulatesInF32: false,

@@ -1,0 +1,28 @@
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, it } from "vitest";
+import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
+
+const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const library = buildFakeGpu();
+const script = fileURLToPath(new URL("../campaigns/pretended-hosts.mjs", import.meta.url));
+const dist = fileURLToPath(new URL("../../.cache/dev", import.meta.url));
+
+/** On GPUs: `node test/campaigns/pretended-hosts.mjs --ranks 1` with two of them. */
+describe.skipIf(library === undefined)("nccl backend on two hosts, over a stand-in library (needs g++)", () => {
+  const folder = fakeGpuFolder();
+  afterAll(() => folder.remove());
+
+  it("moves and reduces as the reference says", { timeout: 240_000 }, () => {
+    const words = ["--dist", dist, "--seed", `${seed}`, "--only", "data", "--filter", "count=uneven"];
+    const env = { ...process.env, FAKE_GPU_FOLDER: folder.path };
+    const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...words], {
+      env: { ...env, CHORALE_CUDA_LIBRARY: library, CHORALE_NCCL_LIBRARY: library },
+      encoding: "utf8",
+    });
+    expect([status, stderr]).toEqual([0, ""]);
+    const result = JSON.parse(stdout) as { numPassed: number; skipped: { why: string }[] };
+    expect(result.numPassed).toBeGreaterThan(100);
+    expect(result.skipped.map(({ why }) => why)).toContain("no sendOutsideBatch");
+  });
+});
