@@ -1,29 +1,15 @@
 /**
- * Whether the interfaces and adapters that NCCL is told to use between hosts are there: NCCL_SOCKET_IFNAME and NCCL_IB_HCA, lists of
- * beginnings of names as NCCL's user guide describes them (`=` before the list: whole names; `^`: all but these). NCCL's own
+ * Whether the interfaces and adapters that NCCL is told to use between hosts are there: NCCL_SOCKET_IFNAME and NCCL_IB_HCA. NCCL's own
  * words for a name that matches nothing ("no socket interface found") do not say which.
  */
+import { chosenBy, LOCAL_NETWORK } from "../../runtime/backends/nccl/internal.ts";
 import type { Check } from "./examined-machine.ts";
 import type { Finding } from "./finding.ts";
 
-/** Bridges and virtual ends of containers and virtual machines: other hosts cannot reach them. */
-const LOCAL_NETWORK = /^(docker|br-|veth|virbr|cni|flannel|lxc|vnet)/;
 /** What NCCL leaves out unless it is named. */
 const NOT_BY_DEFAULT = /^(lo|docker)/;
 /** Names shown of those that are there. */
 const MAX_SHOWN = 12;
-
-/** The names that a list of NCCL's chooses. */
-export function chosenBy(list: string, names: readonly string[]): readonly string[] {
-  const [, excludes, isWhole, rest = ""] = /^(\^)?(=)?(.*)$/.exec(list.trim()) ?? [];
-  const words = rest
-    .split(",")
-    // An adapter may have its port behind it.
-    .map((word) => word.trim().replace(/:\d+$/, ""))
-    .filter((word) => word !== "");
-  const isNamed = (name: string) => words.some((word) => (isWhole ? name === word : name.startsWith(word)));
-  return names.filter((name) => isNamed(name) !== (excludes !== undefined));
-}
 
 const shown = (names: readonly string[]) =>
   names.slice(0, MAX_SHOWN).join(", ") + (names.length > MAX_SHOWN ? ` and ${names.length - MAX_SHOWN} more` : "");

@@ -4,5 +4,6 @@
  * Start reading at nccl-kind.ts.
  */
 export type { Serving } from "./backend.ts";
+export { chosenBy, LOCAL_NETWORK } from "./interface-list.ts";
 export type { NcclHandle } from "./nccl-handle.ts";
 export { attachRank, NCCL_KIND, type NcclOptions, ncclAttachOptions, prepareNcclJoin } from "./nccl-kind.ts";

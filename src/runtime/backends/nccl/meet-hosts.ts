@@ -2,10 +2,11 @@
  * How the ranks of a world of several hosts find out which of them share a host: each says which host it is on, and what NCCL
  * goes by when it tells hosts apart. What would make NCCL hang, or fail in its own words, is refused here with its reason.
  */
-import { hostname } from "node:os";
+import { hostname, networkInterfaces } from "node:os";
 import { FormatError, InvalidArgumentError, MismatchError, RankFailedError } from "../../../core/index.ts";
 import { type Bootstrap, runningTime } from "../../comm/index.ts";
 import { machine } from "../../memory/index.ts";
+import { chosenBy, LOCAL_NETWORK } from "./interface-list.ts";
 
 /** Where the ranks of a world are, as one of them sees it. */
 export interface RankPlaces {
@@ -29,10 +30,14 @@ interface Place {
 /**
  * Tells the other ranks where this one is, and hears where they are.
  * @throws TimeoutError naming the ranks that did not come; RankFailedError when one fails meanwhile; MismatchError when NCCL
- *   would take two hosts for one, or one for two
+ *   would take two hosts for one, or one for two; InvalidArgumentError when NCCL_SOCKET_IFNAME chooses no interface that
+ *   is here, or that the others could reach
  */
 export async function meetHosts(hostId: string, bootstrap: Bootstrap, timeoutMs: number): Promise<RankPlaces> {
   const { rank, worldSize, generation } = bootstrap;
+  const here = Object.keys(networkInterfaces());
+  const sockets = process.env["NCCL_SOCKET_IFNAME"];
+  checkSockets(sockets, here, false);
   const own: Place = { host: hostId, name: `${hostname()} (${machine()})`, ncclHost: process.env["NCCL_HOSTID"] };
   await bootstrap.set(`nccl/place/${rank}`, Buffer.from(JSON.stringify(own)));
   const until = runningTime() + timeoutMs;
@@ -48,6 +53,7 @@ export async function meetHosts(hostId: string, bootstrap: Bootstrap, timeoutMs:
   for (const one of [meeting, failing]) one.catch(() => {});
   const places = await Promise.race([meeting, failing]);
   checkHostNames(places);
+  checkSockets(sockets, here, new Set(places.map(({ name }) => name)).size > 1);
   const all = places.map((_, other) => other);
   const local = all.filter((other) => places[other]?.host === hostId);
   return { local, localRank: local.indexOf(rank), remote: all.filter((other) => !local.includes(other)) };
@@ -71,6 +77,27 @@ export function checkHostNames(places: readonly Place[]): void {
       throw new MismatchError(problem, [sideOf(rank, place), sideOf(other, theirs)]);
     }
   }
+}
+
+/**
+ * NCCL ends with "no socket interface found" where its list chooses none that is up, and hangs where others cannot reach it.
+ * @param sockets NCCL_SOCKET_IFNAME
+ * @param here the interfaces of this host that have an address
+ * @param hasOthers whether other machines must reach it
+ */
+export function checkSockets(sockets: string | undefined, here: readonly string[], hasOthers: boolean): void {
+  if (sockets === undefined || sockets.trim() === "") return;
+  const chosen = chosenBy(sockets, here);
+  const reaching = hasOthers ? chosen.filter((name) => name !== "lo" && !LOCAL_NETWORK.test(name)) : chosen;
+  if (reaching.length > 0) return;
+  const there = here.join(", ");
+  throw new InvalidArgumentError(
+    "NCCL_SOCKET_IFNAME",
+    sockets,
+    chosen.length === 0
+      ? `the beginning of an interface with an address on ${hostname()} (${there}), after = a whole name, or unset`
+      : `one that other hosts can reach, which ${chosen.join(", ")} of ${hostname()} is not (it has ${there}), or unset`,
+  );
 }
 
 /** @throws FormatError */
