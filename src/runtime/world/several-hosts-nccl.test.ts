@@ -181,7 +181,10 @@ describe.skipIf(library === undefined)("a world of two hosts over NCCL (stand-in
       expect(heard).toEqual([
         mismatch("split0.0", ".: all_reduce\\(f32\\[4\\], sum\\)\\n  rank 3: all_reduce\\(f32\\[2\\], sum\\)"),
         mismatch("split1.0", ".*all_gather\\(f32\\[4\\]\\).*"),
-        "TimeoutError: all_reduce #1 of world/split2.0 did not complete within 1500 ms; arrived: ranks [0, 1, 3], missing: ranks [2]",
+        // On a busy machine another may be late as well.
+        expect.stringMatching(
+          /^TimeoutError: all_reduce #1 of world\/split2\.0 did not complete within 1500 ms; arrived: ranks \[[013, ]+\], missing: ranks \[[0-9, ]*2[0-9, ]*\]/,
+        ),
         ...(rank === 3
           ? []
           : [
