@@ -46,7 +46,7 @@ function entriesOf(room, files) {
   for (const file of files) {
     if (named.includes(`"./dist/${file}.js"`)) entries.add(file);
     const text = readFileSync(join(src, `${file}.ts`), "utf8");
-    for (const [, path] of text.matchAll(/(?:\bimport|\(import\.meta\.url\))\("(\.\/[^"]+)\.[jt]s"\)/g)) {
+    for (const [, path] of text.matchAll(/(?:\bimport|\(import\.meta\.url\)|\bnew URL)\("(\.\/[^"]+)\.[jt]s"[,)]/g)) {
       entries.add(join(dirname(file), path));
     }
   }

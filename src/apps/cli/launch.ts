@@ -6,6 +6,7 @@ import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 import { AbortedError, foldersBeside, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
+import { tlsFiles, tlsVariables } from "../../runtime/rendezvous/index.ts";
 import {
   type BackendName,
   BINDINGS,
@@ -49,6 +50,9 @@ interface Flags extends HostFlags {
   readonly logDir?: string;
   readonly bind?: Binding;
   readonly dryRun?: boolean;
+  readonly tlsCa?: string;
+  readonly tlsCert?: string;
+  readonly tlsKey?: string;
 }
 
 export function configure(command: Command, exit: (code: number) => void): void {
@@ -111,6 +115,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
       parseDelay,
     )
     .option("--host-timeout <seconds>", "a host that is silent for longer is lost (10)", parseSeconds)
+    .option("--tls-ca <file>", "with tcp: connect over TLS, to peers of this authority (PEM; CHORALE_TLS_CA)")
+    .option("--tls-cert <file>", "the certificate of this host (PEM; CHORALE_TLS_CERT)")
+    .option("--tls-key <file>", "its key, a file of mode 600 (PEM; CHORALE_TLS_KEY)")
     .addOption(
       new Option("--bind <how>", "CPUs of ranks that are processes: a share each, or a NUMA node's (none)").choices(
         BINDINGS,
@@ -141,6 +148,7 @@ CHORALE_SECRET, or by the file of mode 600 that CHORALE_SECRET_FILE names. Host 
 what its own ranks print, and all end with the same code:
   host 0: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517 train.ts
   host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts
+With --tls-ca, --tls-cert and --tls-key, on every host alike, all that goes between hosts is encrypted.
 With --nnodes MIN:MAX the world begins with the hosts that have come, goes on without those that are lost while MIN are left
 (--on-failure respawn, or shrink), and is formed anew when a host comes, or comes back: scripts need world.rebuild().
 or let ssh do it, from host 0, with chorale, Node and the script at the same places everywhere:
@@ -152,6 +160,12 @@ or let ssh do it, from host 0, with chorale, Node and the script at the same pla
 }
 
 async function runLaunch(script: string, args: readonly string[], flags: Flags): Promise<number> {
+  const { tlsCa, tlsCert, tlsKey } = flags;
+  const isTls = tlsCa !== undefined || tlsCert !== undefined || tlsKey !== undefined;
+  const env = { CHORALE_TLS_CA: tlsCa, CHORALE_TLS_CERT: tlsCert, CHORALE_TLS_KEY: tlsKey };
+  const tls = isTls ? tlsFiles(undefined, { ...process.env, ...definedIn(env) }) : undefined;
+  // Launchers that ssh starts have the same files at the same places.
+  Object.assign(process.env, tlsVariables(tls));
   const hosts = hostsOf(flags);
   const commands = (port: number | string) => commandsFor(hosts, port, flags, flags.backendOption ?? [], script);
   if (flags.dryRun === true) {
@@ -199,6 +213,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
           printError(`chorale launch: ${text}\n`);
         }
       },
+      ...given("tls", tls, (files) => files),
       ...given("nodes", nodes, (options) => options),
       ...given("onOutput", logs, (files) => files.take),
       ...given("isolation", flags.isolation, (how) => how),
@@ -247,6 +262,12 @@ function leaveWithoutStuckThreads(): void {
 /** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */
 function given<const N extends string, F, V>(name: N, flag: F | undefined, of: (flag: F) => V): { [K in N]?: V } {
   return (flag === undefined ? {} : { [name]: of(flag) }) as { [K in N]?: V };
+}
+
+function definedIn(env: Readonly<Record<string, string | undefined>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(env).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])),
+  );
 }
 
 function tellUnjoined(ranks: readonly number[]): void {

@@ -39,6 +39,7 @@ export {
   type StatusFunction,
   type TextFunction,
 } from "./prototypes.ts";
+export { socketPair } from "./socket-pair.ts";
 export {
   descriptorOf,
   POLL_BROKEN,

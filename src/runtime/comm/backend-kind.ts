@@ -65,6 +65,8 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   readonly isolationReason?: string;
   /** Whether calls may name the algorithm that serves them, and run plans of their own. */
   readonly servesPlans?: true;
+  /** Whether all that its ranks send between hosts can be over TLS. */
+  readonly encrypts?: true;
   /** Most ranks of a world on any machine. */
   readonly maxRanks: number;
   /** Whether every rank needs a device of its own. */

@@ -1,7 +1,7 @@
 /**
  * Frames of the rendezvous over one TCP connection: a length of four bytes, big endian, and a JSON text. After the
  * handshake (handshake.ts) each frame ends with an HMAC of its direction's key, its number and its text, so that nothing
- * can be put in, repeated or left out. It is not encrypted: ids and addresses travel here, no data.
+ * can be put in, repeated or left out. It does not encrypt: where that is wanted the socket does (carrier.ts).
  */
 import type { Socket } from "node:net";
 import { FormatError, wordTable } from "../../core/index.ts";
@@ -14,6 +14,8 @@ const MAX_FRAME_BYTES = 128 * 1024;
 /** A peer that does not read is dropped when this much waits for it. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LENGTH_BYTES = 4;
+/** How a TLS handshake begins: its type, and the major version. */
+const TLS_RECORD = 0x1603;
 
 /** Why an address cannot be listened on, by the system's code. */
 export const LISTEN_ERRORS: Readonly<Record<string, string>> = wordTable({
@@ -121,6 +123,8 @@ export class Channel {
       const limit = this.#keys === undefined ? MAX_HANDSHAKE_BYTES : MAX_FRAME_BYTES;
       const length = this.#rest.readUInt32BE(0);
       if (length === 0 || length > limit) {
+        const isTls = this.#keys === undefined && length >>> 16 === TLS_RECORD;
+        if (isTls) this.#end(new FormatError(this.#peer, "uses TLS, and this side does not"));
         this.#end(new FormatError(this.#peer, `sent a frame of ${length} bytes; expected 1 to ${limit}`));
         return;
       }

@@ -1,5 +1,5 @@
 /** A rank's side of the rendezvous (store.ts): joins it, and is the rank's `Bootstrap` afterwards. */
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import {
   AbortedError,
   ClosedError,
@@ -13,9 +13,11 @@ import {
 } from "../../core/index.ts";
 import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
+import { carrierFor } from "./carrier.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
 import { StoreClient } from "./store-client.ts";
+import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
 import type { StoreAnswer } from "./value-store.ts";
 
 /** Pauses between attempts to reach a store that is not there yet, ms. */
@@ -31,6 +33,8 @@ export interface JoinOptions {
   readonly port: number;
   /** How long the store is looked for, ms; 60 s by default. */
   readonly timeoutMs?: number;
+  /** Connects over TLS. */
+  readonly tls?: TlsIdentity | undefined;
 }
 
 /** An answer to a `set` or a `get`, or why there is none. */
@@ -74,7 +78,7 @@ export class TcpBootstrap implements Bootstrap {
     const secret = checkSecret(options.secret);
     const until = runningTime() + timeoutMs;
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-      const socket = await reach(host, port, Math.max(1, until - runningTime()));
+      const socket = await reach(host, port, Math.max(1, until - runningTime()), options.tls);
       if (!(socket instanceof Error))
         return TcpBootstrap.#shake(socket, `rendezvous at ${host}:${port}`, secret, claims, {
           timeoutMs,
@@ -127,6 +131,7 @@ export class TcpBootstrap implements Bootstrap {
         message: (message) => {
           if (joined !== undefined) return joined.#receive(message);
           if (nonces === undefined) {
+            refusePlain(message, peer);
             if (message["kind"] !== "hello") throw new FormatError(peer, "is not a chorale rendezvous");
             if (message["protocol"] !== PROTOCOL) {
               throw new FormatError(
@@ -253,10 +258,17 @@ export class TcpBootstrap implements Bootstrap {
   }
 }
 
-/** Connects. @returns the error when nobody listens */
-function reach(host: string, port: number, timeoutMs: number): Promise<Socket | Error> {
+/** Connects. @returns the error when nobody listens @throws InvalidArgumentError where the peers do not agree on TLS */
+async function reach(host: string, port: number, timeoutMs: number, tls?: TlsIdentity): Promise<Socket | Error> {
+  let socket: Socket;
+  try {
+    socket = await carrierFor(tls).connect({ host, port }, timeoutMs);
+  } catch (error) {
+    if (error instanceof InvalidArgumentError) throw error;
+    return error as Error;
+  }
+  if (!socket.connecting) return socket;
   return new Promise((resolve) => {
-    const socket = connect({ host, port });
     const timer = setTimeout(() => socket.destroy(new Error("no answer")), timeoutMs);
     const settle = (result: Socket | Error) => {
       clearTimeout(timer);

@@ -70,7 +70,7 @@ export class Entrance {
     };
     const refuse = (reason: string) => {
       if (!leave()) return;
-      this.#note(reason);
+      this.note(reason);
       channel.destroy();
     };
     const timer = setTimeout(() => refuse(`${peer} did not prove itself in time`), handshakeMs).unref();
@@ -93,7 +93,8 @@ export class Entrance {
     channel.send({ kind: "hello", protocol: PROTOCOL, nonce });
   }
 
-  #note(reason: string): void {
+  /** Keeps why a connection was refused. */
+  note(reason: string): void {
     if (this.#refusals.length < MAX_REFUSALS) this.#refusals.push(reason);
     this.#options.onRefused?.(reason);
   }
@@ -112,7 +113,7 @@ export class Entrance {
     }
     const nonces = { store: nonce, rank: parseNonce(message["nonce"], peer) };
     if (!isProof(message["proof"], prove(this.#secret, "rank", nonces, claims))) {
-      this.#note(`${peer} does not know the secret`);
+      this.note(`${peer} does not know the secret`);
       channel.send({ kind: "stranger" });
       channel.close();
       return undefined;
@@ -122,7 +123,7 @@ export class Entrance {
     const answer = JSON.stringify(admission.answer);
     channel.send({ kind: "answer", answer, proof: prove(this.#secret, "store", nonces, answer) });
     if ("enter" in admission) return admission.enter(channel, sessionKeys(this.#secret, "store", nonces));
-    this.#note(admission.refused);
+    this.note(admission.refused);
     channel.close();
     return undefined;
   }

@@ -14,4 +14,12 @@ export { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-door
 export { rendezvousSecret, SECRET_VARIABLES } from "./secret.ts";
 export { RendezvousStore } from "./store.ts";
 export { StoreClient, type StoreOptions, storeOver, type WorldStore } from "./store-client.ts";
+export {
+  type TlsFiles,
+  type TlsIdentity,
+  tlsFiles,
+  tlsFromEnvironment,
+  tlsIdentity,
+  tlsVariables,
+} from "./tls-identity.ts";
 export { type Asker, isStoreAsk, type StoreAnswer, type StoreAsk, ValueStore } from "./value-store.ts";

@@ -3,12 +3,15 @@
  * themselves by the handshake (handshake.ts) before a byte of data is read, and each connection has keys of its own. A
  * stranger gets a nonce, bounded memory and a bounded time, and is told nothing.
  */
-import { connect, createServer, type Server, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
-import { afterRunning } from "../comm/index.ts";
+import { afterRunning, runningTime } from "../comm/index.ts";
+import { carrierFor } from "./carrier.ts";
+import type { Listening } from "./carrier-contract.ts";
 import { Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
 import { Entrance } from "./entrance.ts";
 import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
 
 /** Connections that have not proved themselves yet. */
 const MAX_STRANGERS = 256;
@@ -39,6 +42,8 @@ export interface DoorOptions {
   /** 0, the system's choice by default. */
   readonly port?: number;
   readonly handshakeMs?: number;
+  /** Takes connections over TLS only. */
+  readonly tls?: TlsIdentity | undefined;
   /** How another address is chosen, for the error of one that cannot be listened on. */
   readonly howToChoose?: string;
   /** What the connecting side is called in errors; `rank` by default. */
@@ -52,7 +57,7 @@ export interface DoorOptions {
 
 export class PeerDoor {
   readonly #entrance: Entrance;
-  readonly #server: Server;
+  #listening: Listening | undefined;
 
   private constructor({ secret, handshakeMs, caller = "rank", refuse, welcome, onRefused }: DoorOptions) {
     this.#entrance = new Entrance({
@@ -76,29 +81,27 @@ export class PeerDoor {
         };
       },
     });
-    this.#server = createServer((socket) => this.#entrance.greet(socket));
-    this.#server.unref();
   }
 
   /** Listens. @throws UnavailableError when the address cannot be listened on */
   static async open(options: DoorOptions): Promise<PeerDoor> {
     const door = new PeerDoor(options);
-    const { host, port = 0 } = options;
-    await new Promise<void>((resolve, reject) => {
-      door.#server.once("error", (error: NodeJS.ErrnoException) => {
-        const why = LISTEN_ERRORS[error.code ?? ""] ?? error.message;
-        const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
-        reject(new UnavailableError(`the address ${host}${port === 0 ? "" : `:${port}`} to listen on`, why, how));
-      });
-      door.#server.listen({ host, port }, resolve);
-    });
+    const { host, port = 0, tls } = options;
+    const greet = (socket: Socket) => door.#entrance.greet(socket);
+    try {
+      door.#listening = await carrierFor(tls).listen({ host, port }, greet, (reason) => door.#entrance.note(reason));
+    } catch (error) {
+      const { code = "", message } = error as NodeJS.ErrnoException;
+      const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
+      const what = `the address ${host}${port === 0 ? "" : `:${port}`} to listen on`;
+      throw new UnavailableError(what, LISTEN_ERRORS[code] ?? message, how);
+    }
     return door;
   }
 
   /** The real port. */
   get port(): number {
-    const address = this.#server.address();
-    return typeof address === "object" && address !== null ? address.port : 0;
+    return this.#listening?.port ?? 0;
   }
   /** Why connections were refused. */
   get refusals(): readonly string[] {
@@ -111,7 +114,7 @@ export class PeerDoor {
 
   /** Listens no more, and drops strangers. Connections that were let in stay. */
   close(): void {
-    this.#server.close();
+    this.#listening?.close();
     this.#entrance.close("a connection was still unknown when all ranks had come");
   }
 }
@@ -121,12 +124,13 @@ export class PeerDoor {
  * @throws FormatError when what listens there is no rank; InvalidArgumentError with its reason when it refuses, or has
  *   another secret; the connection's error when nobody listens
  */
-export function knock(
+export async function knock(
   to: { readonly host: string; readonly port: number },
   introduction: Introduction,
   options: {
     readonly secret: string;
     readonly timeoutMs: number;
+    readonly tls?: TlsIdentity | undefined;
     /** What both sides and the secret are called in errors. */
     readonly names?: { readonly peer: string; readonly self: string; readonly secret: string };
   },
@@ -138,12 +142,13 @@ export function knock(
     secret: "the secret",
   };
   const { peer } = names;
+  const until = runningTime() + options.timeoutMs;
+  const socket = await carrierFor(options.tls).connect(to, options.timeoutMs);
   return new Promise((resolve, reject) => {
-    const socket = connect(to);
     const own = newNonce();
     const text = JSON.stringify(introduction);
     let nonces: { readonly store: string; readonly rank: string } | undefined;
-    const timer = afterRunning(options.timeoutMs, () => {
+    const timer = afterRunning(Math.max(1, until - runningTime()), () => {
       stop(new FormatError(peer, `did not answer within ${Math.ceil(options.timeoutMs)} ms`));
     });
     const stop = (error: Error) => {
@@ -154,6 +159,7 @@ export function knock(
     const channel: Channel = new Channel(socket, peer, {
       message: (message) => {
         if (nonces === undefined) {
+          refusePlain(message, peer);
           if (message["kind"] !== "hello" || message["protocol"] !== PROTOCOL) {
             throw new FormatError(peer, `is no rank of chorale that speaks protocol ${PROTOCOL}`);
           }

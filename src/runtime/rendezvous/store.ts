@@ -4,13 +4,16 @@
  * place is taken, is refused with the reason. A connection that ends before its rank has left is a rank that died: all others are
  * told. What a stranger sends ends the stranger's connection and nothing else.
  */
-import { createServer, type Server } from "node:net";
+import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
+import { carrierFor } from "./carrier.ts";
+import type { Listening } from "./carrier-contract.ts";
 import { type Channel, type ChannelKeys, type ChannelListener, LISTEN_ERRORS } from "./channel.ts";
 import { type Admission, Entrance } from "./entrance.ts";
 import { type Claims, describeClaims, differences, parseClaims } from "./handshake.ts";
+import type { TlsIdentity } from "./tls-identity.ts";
 import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
 /** Connections that have not proved themselves yet. */
@@ -36,6 +39,8 @@ export interface StoreOptions {
   readonly spansHosts?: boolean;
   /** How long a connection may take to prove itself, ms; 10 s by default. */
   readonly handshakeMs?: number;
+  /** Takes connections over TLS only. */
+  readonly tls?: TlsIdentity | undefined;
   /** Is told first, and once, that the world is over. */
   readonly onFailed?: () => void;
   /** Is told why a connection was refused. */
@@ -58,7 +63,7 @@ interface Question {
 export class RendezvousStore {
   readonly #claims: Claims;
   readonly #options: StoreOptions;
-  readonly #server: Server;
+  #listening: Listening | undefined;
   readonly #entrance: Entrance;
   readonly #members = new Map<number, Member>();
   readonly #values = new Map<string, string>();
@@ -81,13 +86,6 @@ export class RendezvousStore {
       word: { kind: "join", field: "claims" },
       admit: (text, peer) => this.#admit(parseClaims(text, peer), peer),
     });
-    this.#server = createServer((socket) => {
-      // Only ranks that wait for something keep their own process; the store keeps none.
-      socket.unref();
-      this.#entrance.greet(socket);
-    });
-    // Ranks leave when they are done; the store must not keep its process.
-    this.#server.unref();
   }
 
   /**
@@ -96,22 +94,20 @@ export class RendezvousStore {
    */
   static async open(options: StoreOptions): Promise<RendezvousStore> {
     const store = new RendezvousStore(options);
-    const { host = "127.0.0.1", port = 0, joinTimeoutMs } = options;
-    await new Promise<void>((resolve, reject) => {
-      store.#server.once("error", (error) => {
-        const why = LISTEN_ERRORS[(error as NodeJS.ErrnoException).code ?? ""] ?? String(error);
-        reject(
-          new UnavailableError(
-            `the rendezvous address ${host}:${port}`,
-            why,
-            "Name a free one of rank 0's host in CHORALE_RDZV=HOST:PORT.",
-          ),
-        );
-      });
-      store.#server.listen({ host, port }, resolve);
-    });
-    // A client that resets is no reason to end.
-    store.#server.on("error", () => {});
+    const { host = "127.0.0.1", port = 0, joinTimeoutMs, tls } = options;
+    const greet = (socket: Socket) => {
+      // Ranks leave when they are done, and only those that wait for something keep their own process: the store keeps none.
+      socket.unref();
+      store.#entrance.greet(socket);
+    };
+    try {
+      store.#listening = await carrierFor(tls).listen({ host, port }, greet, (reason) => store.#entrance.note(reason));
+    } catch (error) {
+      const { code = "" } = error as NodeJS.ErrnoException;
+      const why = LISTEN_ERRORS[code] ?? String(error);
+      const how = "Name a free one of rank 0's host in CHORALE_RDZV=HOST:PORT.";
+      throw new UnavailableError(`the rendezvous address ${host}:${port}`, why, how);
+    }
     if (joinTimeoutMs !== undefined)
       store.#timer = afterRunning(joinTimeoutMs, () => store.#tooLate(joinTimeoutMs), true);
     return store;
@@ -119,8 +115,7 @@ export class RendezvousStore {
 
   /** The port that is listened on. */
   get port(): number {
-    const address = this.#server.address();
-    return typeof address === "object" && address !== null ? address.port : 0;
+    return this.#listening?.port ?? 0;
   }
 
   get numJoined(): number {
@@ -146,7 +141,7 @@ export class RendezvousStore {
       channel.send({ kind: "closed" });
       channel.close();
     }
-    this.#server.close();
+    this.#listening?.close();
   }
 
   #tooLate(timeoutMs: number): void {

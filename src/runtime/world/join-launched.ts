@@ -21,11 +21,13 @@ import {
   rendezvousAddress,
   rendezvousSecret,
   TcpBootstrap,
+  tlsFromEnvironment,
   type WorldFailure,
 } from "../rendezvous/index.ts";
 import { recordFlight } from "./flight.ts";
 import { HostSide } from "./host-side.ts";
 import { version } from "./location.ts";
+import { sendsInTheClear } from "./node-options.ts";
 import { toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 
@@ -51,6 +53,8 @@ export async function joinLaunched(
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   checkRanks(kind, size, `number of ranks (of ${launcher})`);
   const secret = rendezvousSecret(process.env);
+  const tls = tlsFromEnvironment(process.env);
+  if (tls !== undefined && place.spansHosts !== undefined && kind.encrypts !== true) throw sendsInTheClear(kind);
   const { host, port } = rendezvousAddress(process.env, place.spansHosts !== undefined);
   const joining = await kind.prepareJoin?.(place.localRank, launcher);
   invariant(joining !== undefined, `the ${kind.name} backend joins processes`);
@@ -80,12 +84,12 @@ export async function joinLaunched(
     if (rank === 0) {
       const onFailed = () => record?.();
       const spansHosts = across !== undefined;
-      const limits = { joinTimeoutMs: timeoutMs, onFailed, spansHosts };
+      const limits = { joinTimeoutMs: timeoutMs, onFailed, spansHosts, tls };
       const store = await RendezvousStore.open({ secret, claims, host, port, ...limits });
       leaving.push(() => store.close());
       tell = (cause) => store.fail(cause);
     }
-    const door = await TcpBootstrap.join({ secret, claims, host, port, timeoutMs });
+    const door = await TcpBootstrap.join({ secret, claims, host, port, timeoutMs, tls });
     leaving.push(() => door.close());
     tell ??= (cause) => door.fail(cause);
     const met = (async () => {

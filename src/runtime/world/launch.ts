@@ -4,6 +4,7 @@
  */
 import { AbortedError, InvalidArgumentError, RankFailedError, traceOfCall } from "../../core/index.ts";
 import {
+  type BackendKind,
   checkBackendOptions,
   checkCarried,
   checkIsolation,
@@ -11,7 +12,14 @@ import {
   type Isolation,
   parseIsolation,
 } from "../comm/index.ts";
-import { SECRET_VARIABLES } from "../rendezvous/index.ts";
+import {
+  SECRET_VARIABLES,
+  type TlsFiles,
+  type TlsIdentity,
+  tlsFiles,
+  tlsIdentity,
+  tlsVariables,
+} from "../rendezvous/index.ts";
 import {
   type BackendName,
   type BackendOptionsOf,
@@ -24,7 +32,7 @@ import type { WorldEvent } from "./events.ts";
 import { sendingFile } from "./function-origin.ts";
 import { serveNode } from "./node-agent.ts";
 import type { WorldEnd } from "./node-link.ts";
-import { type NodePlan, type NodesOptions, planNodes } from "./node-options.ts";
+import { type NodePlan, type NodesOptions, planNodes, sendsInTheClear } from "./node-options.ts";
 import type { OutputLine } from "./output.ts";
 import { RankGang } from "./rank-gang.ts";
 import type { RankHost } from "./rank-host.ts";
@@ -73,6 +81,11 @@ interface CommonOptions<D, B extends BackendName> extends RestartOptions {
   readonly graceMs?: number;
   /** Environment variables of the ranks, beside this process's. Native libraries of ranks that are threads see only the latter. */
   readonly env?: Readonly<Record<string, string>>;
+  /**
+   * With the tcp backend: PEM files by which all connections between launchers and between ranks are over TLS, on both sides with
+   * a certificate; CHORALE_TLS_CA, CHORALE_TLS_CERT and CHORALE_TLS_KEY unless given. Every process of the world needs them.
+   */
+  readonly tls?: TlsFiles;
   /**
    * Which CPUs each rank may run on, of ranks that are processes: an equal share of this host's (`cores`), or those of a NUMA
    * node (`numa`). `none` by default.
@@ -123,7 +136,8 @@ export async function launch<R = unknown, D = undefined, B extends BackendName =
     if (isolation !== "process") return new RankWorker();
     const { bind = "none" } = options;
     if (bind !== "none") shares ??= new CpuShares(bind, options.ranks);
-    return new RankProcess({ ...options.env, ...withoutSecret(options) }, shares?.take());
+    const tls = tlsVariables(tlsFiles(options.tls, process.env));
+    return new RankProcess({ ...options.env, ...withoutSecret(options), ...tls }, shares?.take());
   };
   return runWorld(options, newHost, false);
 }
@@ -154,7 +168,8 @@ export async function runWorld<R, D>(
   checkCarried(options.data, "data", isolation === "thread");
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
-  const plan = options.nodes === undefined ? undefined : planNodes(options.nodes, kind, isolation);
+  const tls = tlsOf(options, kind, isolation);
+  const plan = options.nodes === undefined ? undefined : planNodes(options.nodes, kind, isolation, tls);
   const limits = limitsOf(options, plan);
   const checked = restartPolicy(limits, plan === undefined ? ranks : MAX_RANKS);
   if (checked.onFailure !== "end" && kind.rebuildRefusal !== undefined) {
@@ -246,6 +261,20 @@ export async function runWorld<R, D>(
   }
 }
 
+/** Checks the files before anything starts. @throws InvalidArgumentError */
+function tlsOf<R, D>(options: LaunchOptions<R, D>, kind: BackendKind, isolation: Isolation): TlsIdentity | undefined {
+  const files = tlsFiles(options.tls, process.env);
+  if (kind.encrypts !== true) {
+    // Of one host nothing leaves it.
+    if (options.tls !== undefined || (files !== undefined && options.nodes !== undefined)) throw sendsInTheClear(kind);
+    return undefined;
+  }
+  if (options.tls !== undefined && isolation !== "process") {
+    throw new InvalidArgumentError("isolation", isolation, '"process" with tls');
+  }
+  return files === undefined ? undefined : tlsIdentity(files);
+}
+
 /** The limits of rebuilds; where the number of hosts may change, a world is rebuilt unless told otherwise. @throws InvalidArgumentError */
 function limitsOf<R, D>(options: LaunchOptions<R, D>, plan: NodePlan | undefined): RestartOptions {
   if (plan?.minCount === undefined) return options;
@@ -283,6 +312,7 @@ const OPTIONS: Readonly<Record<keyof CommonOptions<unknown, BackendName> | "modu
   backendOptions: true,
   nodes: true,
   env: true,
+  tls: true,
   bind: true,
   timeoutMs: true,
   graceMs: true,

@@ -57,7 +57,7 @@ const REASONS: Readonly<Record<string, string>> = wordTable({
  * @throws InvalidArgumentError for another secret, or when the host is refused; UnavailableError saying what failed
  */
 async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Promise<PeerSocket> {
-  const { address, secret, rank, joinTimeoutMs } = plan;
+  const { address, secret, rank, joinTimeoutMs, tls } = plan;
   const peer = `the launcher of host 0 at ${address.host}:${address.port}`;
   const names = { peer, self: `host ${rank}`, secret: "CHORALE_SECRET" };
   const until = runningTime() + joinTimeoutMs;
@@ -67,7 +67,7 @@ async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Prom
     for (;;) {
       const timeoutMs = Math.max(1, Math.min(ATTEMPT_MS, until - runningTime()));
       try {
-        return await knock(address, introductionOf(plan), { secret, timeoutMs, names });
+        return await knock(address, introductionOf(plan), { secret, timeoutMs, names, tls });
       } catch (error) {
         const isTaken = plan.minCount !== undefined && String(error).includes(IS_TAKEN);
         if (error instanceof InvalidArgumentError && !isTaken) throw error;

@@ -1,7 +1,7 @@
 /** Worlds of several hosts: what `launch()` is told of them, and what their launchers must agree on. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { type BackendKind, type Isolation, runningTime } from "../comm/index.ts";
-import { type Introduction, parseAddress, rendezvousSecret } from "../rendezvous/index.ts";
+import { type Introduction, parseAddress, rendezvousSecret, type TlsIdentity } from "../rendezvous/index.ts";
 import { version } from "./location.ts";
 import { DEFAULT_HOST_TIMEOUT_MS } from "./node-link.ts";
 import { checkMs } from "./restart-policy.ts";
@@ -57,13 +57,19 @@ export interface NodePlan {
   readonly secret: string;
   readonly across: NonNullable<BackendKind["acrossHosts"]>;
   readonly onListening: ((port: number) => void) | undefined;
+  readonly tls: TlsIdentity | undefined;
 }
 
 /**
  * Checks what is asked for.
  * @throws InvalidArgumentError, UnavailableError without a secret
  */
-export function planNodes(options: NodesOptions, kind: BackendKind, isolation: Isolation): NodePlan {
+export function planNodes(
+  options: NodesOptions,
+  kind: BackendKind,
+  isolation: Isolation,
+  tls: TlsIdentity | undefined,
+): NodePlan {
   if (typeof options !== "object" || options === null) {
     throw new InvalidArgumentError("nodes", options, "an object: { count, rank, rendezvous }");
   }
@@ -100,7 +106,7 @@ export function planNodes(options: NodesOptions, kind: BackendKind, isolation: I
     throw new InvalidArgumentError("nodes.onListening", onListening, "a function");
   }
   const secret = rendezvousSecret(process.env);
-  return { count, minCount, lastCallMs, rank, address, joinTimeoutMs, hostTimeoutMs, secret, across, onListening };
+  return { count, minCount, lastCallMs, rank, address, joinTimeoutMs, hostTimeoutMs, secret, across, onListening, tls };
 }
 
 /** @throws InvalidArgumentError */
@@ -116,6 +122,15 @@ function rangeOf(count: NodesOptions["count"]): { readonly min: number | undefin
   }
   if (isCount(count, MAX_NODES)) return { min: undefined, max: count };
   throw new InvalidArgumentError("nodes.count", count, `an integer from 1 to ${MAX_NODES}, or { min, max }`);
+}
+
+/** The refusal of TLS where the ranks of several hosts would not use it. */
+export function sendsInTheClear({ name }: BackendKind): InvalidArgumentError {
+  return new InvalidArgumentError(
+    "backend",
+    name,
+    "tcp with TLS: what other backends send between hosts is not encrypted",
+  );
 }
 
 /** What a host says of itself when it knocks. */

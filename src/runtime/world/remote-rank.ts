@@ -290,7 +290,7 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
    * @throws UnavailableError when the address cannot be listened on, or naming the hosts that did not come in time
    */
   static async gather(plan: NodePlan, ownRanks: number, signal?: AbortSignal): Promise<RemoteNodes> {
-    const { address, secret, count, joinTimeoutMs } = plan;
+    const { address, secret, count, joinTimeoutMs, tls } = plan;
     const minCount = plan.minCount ?? count;
     const mine = introductionOf(plan);
     const nodes = new Map<number, RemoteNode>();
@@ -305,6 +305,7 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
     };
     const door = await PeerDoor.open({
       secret,
+      tls,
       ...address,
       howToChoose: "It must be an address of the host with node rank 0, at a free port (--rdzv HOST:PORT).",
       caller: "host",

@@ -29,6 +29,7 @@ import {
   type Failure,
   GroupOpenings,
 } from "../../comm/index.ts";
+import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { hostMark } from "./host-identity.ts";
@@ -54,11 +55,12 @@ export async function attachTcp(
   const { ranks, generation, secret, flightFolder } = handle;
   const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false, connections = 1 } = options;
   const host = options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK);
+  const tls = tlsFromEnvironment(process.env);
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);
   const flight = new FlightLog(log.memory);
   try {
-    const peers = await meet({ bootstrap, secret, host, connections, timeoutMs });
+    const peers = await meet({ bootstrap, secret, host, connections, timeoutMs, tls });
     const door = new TcpRank({
       rank,
       worldSize: ranks,

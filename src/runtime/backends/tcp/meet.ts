@@ -1,7 +1,7 @@
 /** How the ranks of a world find and connect to each other: each listens, publishes where, and calls the lower ones. */
 import { FormatError, RankFailedError, TimeoutError } from "../../../core/index.ts";
 import { afterRunning, type Bootstrap, runningTime } from "../../comm/index.ts";
-import { type Introduction, knock, PeerDoor, type PeerSocket } from "../../rendezvous/index.ts";
+import { type Introduction, knock, PeerDoor, type PeerSocket, type TlsIdentity } from "../../rendezvous/index.ts";
 import type { LinkKeys } from "./link.ts";
 
 /** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
@@ -23,6 +23,8 @@ export interface MeetOptions {
   /** Connections of each pair. */
   readonly connections: number;
   readonly timeoutMs: number;
+  /** Connections are over TLS. */
+  readonly tls?: TlsIdentity | undefined;
 }
 
 /** Says why a rank is not let in. */
@@ -43,7 +45,7 @@ function refusalOf(mine: Introduction, theirs: Introduction, taken: ReadonlySet<
  *   when the address cannot be listened on; what `knock` throws
  */
 export async function meet(options: MeetOptions): Promise<readonly (PeerSockets | undefined)[]> {
-  const { bootstrap, secret, host, connections, timeoutMs } = options;
+  const { bootstrap, secret, host, connections, timeoutMs, tls } = options;
   const { rank, worldSize, generation } = bootstrap;
   const version = `frames ${FRAMES}`;
   const until = runningTime() + timeoutMs;
@@ -63,6 +65,7 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
   const door = await PeerDoor.open({
     secret,
     host,
+    tls,
     refuse: (theirs) => {
       const refusal = refusalOf(own, theirs, taken);
       if (refusal === undefined) taken.add(`${theirs.from} ${theirs.index}`);
@@ -80,7 +83,7 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
         peer,
       );
       for (let index = 0; index < connections; index++) {
-        const limit = { secret, timeoutMs: Math.max(1, until - runningTime()) };
+        const limit = { secret, tls, timeoutMs: Math.max(1, until - runningTime()) };
         const socket = await knock(address, { ...own, to: peer, index }, limit);
         if (isOver) socket.socket.destroy();
         else put(peer, index, socket, `${address.host}:${address.port}`);

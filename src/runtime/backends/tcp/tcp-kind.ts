@@ -20,6 +20,7 @@ const isMode: OptionCheck = (value) =>
 
 export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   name: "tcp",
+  encrypts: true,
   options: {
     timeoutMs: isDuration,
     strictWork: isFlag,

@@ -1,0 +1,33 @@
+/**
+ * What carries connections between processes: TCP as it is, or TLS over it. Both give sockets with a descriptor, because a rank
+ * that waits without an event loop reads and writes by the C library's calls; TLS has one of a pair whose other end a thread of
+ * this process encrypts (tls-tunnel.ts).
+ */
+import { connect, createServer } from "node:net";
+import type { Carrier } from "./carrier-contract.ts";
+import type { TlsIdentity } from "./tls-identity.ts";
+import { tunnelOf } from "./tls-tunnel.ts";
+
+const PLAIN: Carrier = {
+  listen: ({ host, port }, take) =>
+    new Promise((resolve, reject) => {
+      const server = createServer(take);
+      server.unref();
+      server.once("error", reject);
+      server.listen({ host, port }, () => {
+        server.off("error", reject);
+        // A client that resets is no reason to end.
+        server.on("error", () => {});
+        const address = server.address();
+        resolve({
+          port: typeof address === "object" && address !== null ? address.port : 0,
+          close: () => void server.close(),
+        });
+      });
+    }),
+  connect: async (to) => connect(to),
+};
+
+export function carrierFor(tls: TlsIdentity | undefined): Carrier {
+  return tls === undefined ? PLAIN : tunnelOf(tls);
+}
