@@ -121,8 +121,9 @@ export async function runConformanceRank(world: World, job: ConformanceJob): Pro
       ...(found?.needs?.filter((op) => !has.operations.includes(op)) ?? []),
       ...(found?.needsFeatures?.filter((feature) => has.features[feature] === false) ?? []),
     ];
-    if (missing.length > 0) {
-      skipped.push([index++, `no ${missing.join(", ")}`]);
+    const onHost = has.deviceTensors ? found?.onHost : undefined;
+    if (missing.length > 0 || onHost !== undefined) {
+      skipped.push([index++, onHost ?? `no ${missing.join(", ")}`]);
       continue;
     }
     Atomics.store(shared, 0, 0);

@@ -27,5 +27,7 @@ export interface SemanticCase {
   readonly needs?: readonly string[];
   /** Features that the backend must not say it lacks. */
   readonly needsFeatures?: readonly string[];
+  /** Why it runs only where tensors are in host memory. */
+  readonly onHost?: string;
   run(context: RankContext): Promise<void>;
 }
