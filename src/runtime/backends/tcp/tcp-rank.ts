@@ -177,7 +177,7 @@ export class TcpRank implements TcpContext {
   #end(link: Link, head: Head, payload: Uint8Array): void {
     if (head.kind === KIND.control) this.#control(link, link.readControl(payload));
     else if (head.kind === KIND.credit) link.refill(head.total);
-    else if (head.kind === KIND.wake) this.hosts.advance();
+    else if (head.kind === KIND.wake) this.hosts.rest(TURN_WAIT_MS);
     else {
       const group = this.#groups.get(keyOf(head.group))?.driver;
       const wasAdrift = this.#adrift.delete(payload);
