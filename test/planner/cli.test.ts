@@ -222,6 +222,7 @@ describe("chorale plan", () => {
     [["gpt2", "--hardware", "l4", "--kv", "fp3"], /one of f32/],
     [["gpt2", "--hardware", "l4", "--train", "magic"], /qlora/],
     [["gpt2", "--hardware", "l4", "--zero", "7", "--train", "full"], /0, 1, 2 or 3/],
+    [["gpt2", "--hardware", "l4", "--engine", "vllm", "--train", "full"], /these engines serve/],
     [["gpt2", "--hardware", "l4", "--export", "ollama"], /vllm, sglang/],
     [["gpt2", "--hardware", "l4", "--without", "gpu7"], /gpu7/],
     [["gpt2", "--hardware", "l4", "--frobnicate"], /unknown option/],

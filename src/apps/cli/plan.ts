@@ -207,6 +207,9 @@ function checkMode(flags: Flags): void {
   if (flags.output !== undefined) {
     throw new InvalidArgumentError("--output", flags.output, "no --train: training generates no tokens");
   }
+  if (flags.engine !== undefined && flags.engine !== "pytorch" && flags.rollout === undefined) {
+    throw new InvalidArgumentError("--engine", flags.engine, "no --train but with --rollout: these engines serve");
+  }
 }
 
 async function writePlan(file: string, plan: ShardingPlan): Promise<void> {

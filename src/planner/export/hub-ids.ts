@@ -58,6 +58,7 @@ const IDS: Readonly<Record<string, string>> = wordTable({
   "deepseek-v3.1": "deepseek-ai/DeepSeek-V3.1",
   "deepseek-r1": "deepseek-ai/DeepSeek-R1",
   "kimi-k2": "moonshotai/Kimi-K2-Instruct",
+  "kimi-k2-thinking": "moonshotai/Kimi-K2-Thinking",
   "gpt-oss-20b": "openai/gpt-oss-20b",
   "gpt-oss-120b": "openai/gpt-oss-120b",
   "glm-4.5": "zai-org/GLM-4.5",

@@ -26,6 +26,11 @@ describe("weights in a format", () => {
     expect(bytes("gpt-oss-20b", "mxfp4") / GIB).toBeCloseTo(12.8, 1);
   });
 
+  it("Kimi K2 Thinking has the 594 GB of its checkpoint in 4 bits, not the FP8 of Kimi K2", () => {
+    const { weightFormat: format } = modelPreset("moonshotai/Kimi-K2-Thinking");
+    expect(Math.abs(bytes("moonshotai/Kimi-K2-Thinking", format) / 594e9 - 1)).toBeLessThan(0.02);
+  });
+
   it("Llama-2-7B in 4-bit GPTQ with groups of 128 has the 3.90 GB of the published file", () => {
     expect(Math.abs(bytes("llama-2-7b", "gptq-4-g128") / 3.9e9 - 1)).toBeLessThan(0.01);
   });

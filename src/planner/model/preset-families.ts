@@ -162,6 +162,8 @@ const deepseekV3 = (model_type: string, more: Config): Config => ({
   ...BLOCK_FP8,
   ...more,
 });
+// Its card's checkpoint has the experts in int4.
+const INT4_GROUPS_OF_32 = { quant_method: "awq", bits: 4, group_size: 32 };
 const kimiK2 = deepseekV3("kimi_k2", {
   num_attention_heads: 64,
   num_key_value_heads: 64,
@@ -298,6 +300,7 @@ export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "deepseek-coder-6.7b": llama([4096, 32, 32, 32, 11_008, 32_256], 16_384),
   "deepseek-coder-33b": llama([7168, 62, 56, 8, 19_200, 32_256], 16_384),
   "kimi-k2": kimiK2,
+  "kimi-k2-thinking": { ...kimiK2, max_position_embeddings: 2 * K128, quantization_config: INT4_GROUPS_OF_32 },
   "moonlight-16b-a3b": {
     ...dense("deepseek_v3", [2048, 27, 16, 16, 11_264, 163_840], 8192),
     ...LATENT,

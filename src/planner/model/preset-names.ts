@@ -11,7 +11,11 @@ export interface ReadName {
   readonly format: string | undefined;
   /** Why the format was taken, where the suffix does not say which. */
   readonly assumption: string | undefined;
+  /** A tag of Ollama's library (`llama3.1:70b`), which holds quantized files, not the makers' checkpoints. */
+  readonly isOllamaTag: boolean;
 }
+
+const OLLAMA_TAG = /^(?:(?:ollama|library)\/)?[a-z0-9][a-z0-9._-]*:[a-z0-9._-]+$/i;
 
 /** Suffixes of quantized copies; the first that matches counts, and is cut off. */
 const QUANTIZED: readonly (readonly [RegExp, string, string?])[] = [
@@ -37,6 +41,7 @@ const QUANTIZED: readonly (readonly [RegExp, string, string?])[] = [
   [/[-_.](?:gguf[-_])?ud[-_](q[26])_k_xl(?:[-_.]gguf)?$/, "$1_k", "a dynamic mix (UD): $1_k assumed"],
   [/[-_.](?:gguf[-_])?ud[-_](q8)_k_xl(?:[-_.]gguf)?$/, "$1_0", "a dynamic mix (UD): $1_0 assumed"],
   [/[-_]gguf[-_](b?f16|f32)$/, "$1"],
+  [/[-_]fp16$/, "f16"],
   [/[-_.]gguf$/, "q4_k_m", "a GGUF repository holds many files: q4_k_m assumed"],
   [/[-_]qat$/, "q4_0", "a model trained for quantization: q4_0 assumed"],
   [/[-_](?:int8|8bit)$/, "int8"],
@@ -72,6 +77,12 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   "deepseek-r1-32b": "deepseek-r1-distill-qwen-32b",
   "deepseek-r1-70b": "deepseek-r1-distill-llama-70b",
   "deepseek-r1-671b": "deepseek-r1",
+  "llama-3.1": "llama-3.1-8b",
+  "llama-3.2": "llama-3.2-3b",
+  "llama-3.3": "llama-3.3-70b",
+  "qwen3-30b": "qwen3-30b-a3b",
+  "qwen3-235b": "qwen3-235b-a22b",
+  "qwen3-coder-30b": "qwen3-30b-a3b",
   "phi-4-14b": "phi-4",
   "command-r-35b": "command-r",
   "hermes-4-14b": "qwen3-14b",
@@ -114,7 +125,6 @@ const ALIASES: Readonly<Record<string, string>> = wordTable({
   "deepseek-coder-v2": "deepseek-v2",
   "deepseek-coder-v2-lite": "deepseek-v2-lite",
   "deepseek-v3.1-terminus": "deepseek-v3.1",
-  "kimi-k2-thinking": "kimi-k2",
   "phi-3-mini-4k": "phi-3-mini",
   "phi-3.5-mini": "phi-3-mini-128k",
   "glm-z1-9b": "glm-4-9b",
@@ -215,7 +225,7 @@ export function readName(text: string): ReadName {
   }
   const named = withoutSuffixes(name);
   const keys = named.flatMap((key) => (Object.hasOwn(ALIASES, key) ? [key, ALIASES[key] ?? key] : [key]));
-  return { keys: [...new Set(keys)], format, assumption };
+  return { keys: [...new Set(keys)], format, assumption, isOllamaTag: OLLAMA_TAG.test(text.trim()) };
 }
 
 /**

@@ -283,11 +283,18 @@ interface Found {
   readonly assumptions: readonly string[];
 }
 
+/** What Ollama's library does not have in Q4_K_M: GPT-OSS is published in 4 bits, encoders are small. */
+const KEEPS_FORMAT = ["gpt-oss", "bert-", "bge-", "xlm-roberta"];
+
 function find(text: string): Found | undefined {
-  const { keys, format, assumption } = readName(text);
+  const { keys, format, assumption, isOllamaTag } = readName(text);
   const assumptions = assumption === undefined ? [] : [assumption];
   const key = keys.find((name) => Object.hasOwn(MODEL_CONFIGS, name));
-  if (key !== undefined) return { key, format, assumptions };
+  if (key !== undefined) {
+    if (!isOllamaTag || format !== undefined || KEEPS_FORMAT.some((kept) => key.startsWith(kept)))
+      return { key, format, assumptions };
+    return { key, format: "q4_k_m", assumptions: ["a tag of Ollama: q4_k_m, its usual format, assumed"] };
+  }
   const contained = containedPreset(keys[0] ?? text, MODEL_PRESETS);
   if (contained === undefined) return undefined;
   return {
