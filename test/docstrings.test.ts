@@ -32,7 +32,7 @@ function undocumented(program: ts.Program, entry: string): string[] {
   });
 }
 
-it("stand at everything that the nccl and cuda rooms let others call", { timeout: 60_000 }, () => {
+it("stand at everything that the nccl and cuda rooms let others call", { timeout: 90_000 }, () => {
   const entries = ROOMS.map((room) => entryFile(room) ?? "");
   expect(entries.flatMap((entry) => undocumented(sourceProgram(), entry))).toEqual([]);
 });

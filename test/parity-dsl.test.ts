@@ -28,7 +28,7 @@ describe("docs/parity-dsl.md", () => {
     expect(rows.filter((row) => row.names.length === 0 || row.file === "" || row.title === "")).toEqual([]);
   });
 
-  it("names only what is exported", () => {
+  it("names only what is exported", { timeout: 90_000 }, () => {
     const problems = rows.flatMap(({ line, names }) =>
       names.flatMap(([room, path]) => {
         const missing = missingName(`chorale/${room}`, path);

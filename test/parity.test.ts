@@ -48,7 +48,7 @@ const rows = readdirSync(join(root, "docs"))
   .flatMap((name) => rowsOf(readFileSync(join(root, "docs", name), "utf8"), `docs/${name}`));
 
 describe("docs/parity.md", () => {
-  it("names only what is exported", () => {
+  it("names only what is exported", { timeout: 90_000 }, () => {
     const entries = new Set(rows.flatMap(({ ours }) => ours.map((name) => name.split("#")[0] ?? "")));
     const files = [...entries].map((entry) => [entry, entryFile(entry)] as const);
     expect(files.filter(([, file]) => file === undefined || !existsSync(file))).toEqual([]);
