@@ -177,6 +177,7 @@ export const REFUSAL_CASES: readonly SemanticCase[] = [
       world.free(tensor);
       if (comm.rank === 0) {
         await fails(context, "all-reduce of a freed tensor", ["CLOSED"], () => comm.allReduce(tensor));
+        await fails(context, "a second free", ["CLOSED"], async () => world.free(tensor));
         await fails(context, "its data", ["CLOSED"], async () => tensor.data[0]);
       }
       await works(context, "after", comm);

@@ -62,7 +62,7 @@ export function operand(data: Data, dtype: DType | undefined, argument: string):
     return { dtype: data.dtype, count: data.size, tensor: data, array: undefined, region };
   }
   if (!ArrayBuffer.isView(data) || data instanceof DataView) {
-    throw new InvalidArgumentError(argument, show(data), "a tensor or a typed array");
+    throw new InvalidArgumentError(argument, data, "a tensor or a typed array");
   }
   const resolved = dtype ?? dtypeOf(data);
   if (resolved === undefined || !holds(resolved, data)) {

@@ -13,16 +13,7 @@ import {
   shapeOf,
 } from "../../authoring/plan/index.ts";
 import { checkReduceOp } from "../../collectives/index.ts";
-import {
-  type DType,
-  holds,
-  InvalidArgumentError,
-  PlanError,
-  type ReduceOp,
-  show,
-  sizeOf,
-  Tensor,
-} from "../../core/index.ts";
+import { type DType, holds, InvalidArgumentError, PlanError, type ReduceOp, sizeOf, Tensor } from "../../core/index.ts";
 import { checkOptions, type Operand, operand } from "./call.ts";
 import type { Runnable, RunOptions } from "./contract.ts";
 
@@ -64,11 +55,11 @@ function hashOf(plan: ExecutionPlan): string {
 /** @throws InvalidArgumentError for what is neither a plan nor a program, PlanError for a program that is wrong */
 function planOf(given: Runnable, force: boolean): ExecutionPlan {
   if (typeof given !== "object" || given === null) {
-    throw new InvalidArgumentError("plan", show(given), "a program, or a plan that compile() made");
+    throw new InvalidArgumentError("plan", given, "a program, or a plan that compile() made");
   }
   const plan = "plan" in given && typeof given.plan === "function" ? given.plan() : (given as ExecutionPlan);
   if (!Array.isArray(plan.ranks) || typeof plan.collective !== "object") {
-    throw new InvalidArgumentError("plan", show(given), "a program, or a plan that compile() made");
+    throw new InvalidArgumentError("plan", given, "a program, or a plan that compile() made");
   }
   const proof = proofOf(plan);
   if (proof?.ok === true || force) return plan;

@@ -196,6 +196,7 @@ class TcpBackend implements Backend {
     if (!(storage instanceof WorldStorage) || storage.owner !== this) {
       throw new InvalidArgumentError("tensor", "one of another world, or none of a world", "a tensor of this world");
     }
+    if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
     storage.isFree = true;
   }
 
