@@ -2,7 +2,7 @@
  * Every place of the command line that takes a file of somebody else's, with a file that is right there. Who adds such
  * an option adds it here: the mutants and the hostile files then reach it too.
  */
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ringAllReduce } from "../../src/authoring/algorithms/index.ts";
@@ -15,6 +15,7 @@ import { encodeSafetensors } from "../../src/foreign/formats/index.ts";
 import { parseSystem } from "../../src/machine/topology/index.ts";
 import { DEFAULT_PRICES } from "../../src/planner/index.ts";
 import { encodeGguf } from "../planner/gguf-file.ts";
+import { Authority, writeTls } from "./certificates.ts";
 import type { FileOption } from "./file-option.ts";
 import { machineFileOptions } from "./machine-file-options.ts";
 
@@ -168,6 +169,24 @@ function measurements(): object {
 const astra = utf8(
   "topology: [ Ring, FullyConnected ]\nnpus_count: [ 2, 2 ]\nbandwidth: [ 50.0, 25.0 ]  # GB/s\nlatency: [ 500.0, 700 ]\n",
 );
+
+/** What a launch over TLS reads: one file of three, the others right and beside it. */
+function tlsOptions(): readonly FileOption[] {
+  const authority = new Authority();
+  const { cert, key } = authority.issue();
+  return Object.entries({ ca: authority.cert, cert, key }).map(([part, content]) => ({
+    name: `launch --tls-${part}`,
+    file: `changed-${part}.pem`,
+    content: utf8(content),
+    argv: (path) => {
+      const files = { ...writeTls(dirname(path), authority, { cert, key }), [part]: path };
+      // A key that others can read is refused before it is looked at.
+      if (lstatSync(path).isFile()) chmodSync(path, 0o600);
+      const words = Object.entries(files).flatMap(([each, file]) => [`--tls-${each}`, file]);
+      return ["launch", "-n", "2", "--backend", "tcp", "--dry-run", ...words, fileURLToPath(import.meta.url)];
+    },
+  }));
+}
 
 /** The options, with what they need beside the file written to `folder`. */
 export function fileOptions(folder: string): readonly FileOption[] {
@@ -395,6 +414,7 @@ export function fileOptions(folder: string): readonly FileOption[] {
       content: utf8("# two hosts\ngpu-1:2\nuser@gpu-2 slots=4\n"),
       argv: (path) => ["launch", "--hostfile", path, "--backend", "tcp", "--dry-run", fileURLToPath(import.meta.url)],
     },
+    ...tlsOptions(),
     {
       name: "launch: program",
       file: "script.ts",

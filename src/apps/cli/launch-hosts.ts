@@ -66,7 +66,7 @@ export function hostsOf(flags: HostFlags): LaunchHosts {
   };
 }
 
-/** The commands for the other hosts of a file. @param port at which this one listens */
+/** The commands for the other hosts of a file. @param port at which this one listens @param env what they are told of it */
 export function commandsFor(
   { listed = [], nodes }: LaunchHosts,
   port: number | string,
@@ -78,6 +78,7 @@ export function commandsFor(
   },
   backendOptions: readonly string[],
   script: string,
+  env: NodeJS.ProcessEnv,
 ): readonly RemoteCommand[] {
   const given = (name: string, value: string | number | undefined) =>
     value === undefined ? [] : [name, String(value)];
@@ -96,7 +97,7 @@ export function commandsFor(
     ],
     script,
     program: [process.execPath, fileURLToPath(new URL("bin/chorale.mjs", packageRoot))],
-    env: process.env,
+    env,
   });
 }
 

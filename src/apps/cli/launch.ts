@@ -6,7 +6,7 @@ import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
 import { AbortedError, foldersBeside, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
-import { tlsFiles, tlsVariables } from "../../runtime/rendezvous/index.ts";
+import { tlsFiles, tlsIdentity, tlsVariables } from "../../runtime/rendezvous/index.ts";
 import {
   type BackendName,
   BINDINGS,
@@ -164,10 +164,11 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   const isTls = tlsCa !== undefined || tlsCert !== undefined || tlsKey !== undefined;
   const env = { CHORALE_TLS_CA: tlsCa, CHORALE_TLS_CERT: tlsCert, CHORALE_TLS_KEY: tlsKey };
   const tls = isTls ? tlsFiles(undefined, { ...process.env, ...definedIn(env) }) : undefined;
-  // Launchers that ssh starts have the same files at the same places.
-  Object.assign(process.env, tlsVariables(tls));
+  if (tls !== undefined) tlsIdentity(tls);
   const hosts = hostsOf(flags);
-  const commands = (port: number | string) => commandsFor(hosts, port, flags, flags.backendOption ?? [], script);
+  // Launchers that ssh starts have the same files at the same places.
+  const commands = (port: number | string) =>
+    commandsFor(hosts, port, flags, flags.backendOption ?? [], script, { ...process.env, ...tlsVariables(tls) });
   if (flags.dryRun === true) {
     const how = `${flags.backend}${flags.isolation === undefined ? "" : ` in a ${flags.isolation} each`}, ${script}`;
     const port = hosts.nodes?.rendezvous.replace(/^.*:/, "") ?? "";
