@@ -44,6 +44,7 @@ import {
 } from "./contract.ts";
 import type { ByteExchange, GroupCall, GroupDriver, TensorCall, UncheckedOptions } from "./group-driver.ts";
 import { decodeObject, encodeObject } from "./object-codec.ts";
+import { type CallName, checkOptionNames } from "./option-names.ts";
 import { checkPlanCall } from "./plan-call.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
 import { type PendingWork, SettledWork } from "./work.ts";
@@ -175,7 +176,8 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     return quick ?? this.#issue({ op: "recv", data: output, options, peer });
   }
   run(plan: Runnable, options: RunOptions = NO_OPTIONS): Work<Tensor | undefined> {
-    const quick = this.#direct ? this.driver.quickRun?.(plan, optionsOf(options) as RunOptions) : undefined;
+    checkOptionNames("run", optionsOf(options));
+    const quick = this.#direct ? this.driver.quickRun?.(plan, options) : undefined;
     if (quick !== undefined) {
       this.#notes.count(quick);
       return quick;
@@ -343,19 +345,17 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   /** The checks of a call that stands alone. @throws UnsupportedError, ClosedError, the group's failure, InvalidArgumentError */
-  protected checkAlone(what: string, options: CallOptions = NO_OPTIONS): void {
+  protected checkAlone(what: CallName, options: CallOptions = NO_OPTIONS): void {
     this.#checkOutsideBatch(what);
     this.checkUsable();
     checkOptions(options);
+    checkOptionNames(what, options);
   }
 
   #quickly<T>(op: OperationName, data: Data | undefined, options: OutputOptions, peer: number): Work<T> | undefined {
-    if (!this.#direct) {
-      optionsOf(options);
-      return undefined;
-    }
-    const checked = optionsOf(options) as UncheckedOptions;
-    const work = this.driver.quick?.(op, data, checked, peer);
+    checkOptionNames(op, optionsOf(options));
+    if (!this.#direct) return undefined;
+    const work = this.driver.quick?.(op, data, options as UncheckedOptions, peer);
     if (work !== undefined) this.#notes.count(work);
     return work as PendingWork<T> | undefined;
   }
