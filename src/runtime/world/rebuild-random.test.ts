@@ -13,7 +13,7 @@ import type { WorldEvent } from "./events.ts";
 import { launch } from "./launch.ts";
 
 const module = new URL("../../../test/e2e/ranks/faulty.ts", import.meta.url);
-const numRuns = Number(process.env["CHORALE_FAULTS"] ?? 4);
+const numRuns = Number(process.env["CHORALE_FAULTS"] ?? 3);
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 /** Often quick, now and then one that must be ended. */
 const NOTICED: readonly How[] = ["throw", "throw", "exit1", "exit1", "reject", "again", "again"];
