@@ -353,7 +353,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   #quickly<T>(op: OperationName, data: Data | undefined, options: OutputOptions, peer: number): Work<T> | undefined {
-    checkOptionNames(op, optionsOf(options));
+    if (options !== NO_OPTIONS) checkOptionNames(op, optionsOf(options));
     if (!this.#direct) return undefined;
     const work = this.driver.quick?.(op, data, options as UncheckedOptions, peer);
     if (work !== undefined) this.#notes.count(work);
