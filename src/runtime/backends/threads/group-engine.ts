@@ -185,7 +185,7 @@ export class GroupEngine implements Pumpable {
 
   /** The group's failure, made known by a peer or found here. */
   knownFailure(): ChoraleError | undefined {
-    if (this.failure === undefined && this.words[this.stateWord] !== 0) this.learnFailure();
+    if (this.failure === undefined && this.words[this.stateWord] !== 0) this.#meetFailure();
     return this.failure;
   }
 
@@ -231,6 +231,17 @@ export class GroupEngine implements Pumpable {
   }
 
   pump(spins: number, buffering = false): boolean {
+    const progressed = this.#advance(spins, buffering);
+    if (this.failure !== undefined || !this.hasPending) return progressed;
+    if (this.words[this.stateWord] === 0) {
+      return (this.words[this.#numLeftWord] !== 0 && this.#refuseDeparted()) || progressed;
+    }
+    this.#meetFailure();
+    return true;
+  }
+
+  /** As `pump`, without a look at failures. */
+  #advance(spins: number, buffering: boolean): boolean {
     let progressed = this.pairs.pump(buffering);
     let budget = spins;
     while (this.#head < this.#queue.length) {
@@ -246,13 +257,16 @@ export class GroupEngine implements Pumpable {
       this.#queue.length = 0;
       this.#head = 0;
     }
-    if (this.failure === undefined && this.hasPending) {
-      if (this.words[this.stateWord] !== 0) {
-        this.learnFailure();
-        progressed = true;
-      } else if (this.words[this.#numLeftWord] !== 0 && this.#refuseDeparted()) progressed = true;
-    }
     return progressed;
+  }
+
+  /**
+   * Ends what a peer's failure left unfinished, but first what the peer still took part in: it may have come to a call, and
+   * died, since this rank looked whether it had.
+   */
+  #meetFailure(): void {
+    this.#advance(0, false);
+    this.learnFailure();
   }
 
   /** Says that this rank will make no more calls of the group, and wakes the ranks that wait for one. */

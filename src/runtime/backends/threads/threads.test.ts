@@ -5,7 +5,7 @@
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { onRanks, THREADS_ENTRY, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
-import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
+import { ClosedError, InvalidArgumentError, RankFailedError } from "../../../core/index.ts";
 import { attachThreads, createThreadsHost, dumpFlight, failRank } from "./index.ts";
 
 describe("a threads world", () => {
@@ -301,6 +301,16 @@ describe("failures", () => {
       expect.objectContaining({ message: "out of luck" }),
       expected,
     ]);
+  });
+
+  it("leave calls alone that the dead rank had come to", async () => {
+    const handle = createThreadsHost({ ranks: 2 });
+    const [first, second] = [attachThreads(handle, 0), attachThreads(handle, 1)];
+    const met = first.world.barrier();
+    second.world.barrier().wait();
+    failRank(handle, 1, "it was killed");
+    expect(() => first.world.barrier()).toThrow(RankFailedError);
+    expect(met.state).toBe("done");
   });
 
   it("leave groups alone that the dead rank was not in", async () => {
