@@ -8,10 +8,10 @@
  * more where a machine has fewer cores than ranks. `bench/tcp-compare.mjs` measures Gloo.
  */
 import { randomBytes } from "node:crypto";
-import { createServer } from "node:net";
 import { loadavg } from "node:os";
 import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
 import { launch } from "../dist/runtime/world/index.js";
+import { freePort } from "../test/support/free-port.mjs";
 
 const config = {
   options: {
@@ -59,14 +59,6 @@ async function measure(world, { cases }) {
     world.free(output);
   }
   return rows;
-}
-
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((done) => server.once("listening", done));
-  const { port } = server.address();
-  await new Promise((done) => server.close(done));
-  return port;
 }
 
 /** By case: the slowest rank's time, and the processor time of all. */

@@ -14,7 +14,7 @@ import { loadavg } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { freePort } from "./run-launchers.mjs";
+import { freePort } from "../support/free-port.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const VICTIMS = ["store", "door", "launcher"];

@@ -11,7 +11,8 @@ import { loadavg } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { freePort, processesOf } from "./run-launchers.mjs";
+import { freePort } from "../support/free-port.mjs";
+import { processesOf } from "./run-launchers.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const { values } = parseArgs({

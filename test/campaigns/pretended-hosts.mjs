@@ -7,10 +7,10 @@
  */
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { freePort } from "../support/free-port.mjs";
 
 const { values } = parseArgs({
   options: {
@@ -26,12 +26,7 @@ const { values } = parseArgs({
 const [count, ranks] = [Number(values.hosts), Number(values.ranks)];
 const visible =
   process.env.CUDA_VISIBLE_DEVICES?.split(",") ?? Array.from({ length: count * ranks }, (_, i) => String(i));
-const port = await new Promise((resolve) => {
-  const server = createServer().listen(0, "127.0.0.1", () => {
-    const { port } = server.address();
-    server.close(() => resolve(port));
-  });
-});
+const port = await freePort();
 const secret = randomBytes(32).toString("hex");
 const envOf = (node) => ({
   NCCL_P2P_DISABLE: "1",

@@ -2,12 +2,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
+import { freePort } from "../support/free-port.mjs";
 
 const library = buildFakeGpu();
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -124,15 +124,6 @@ function start(env: Readonly<Record<string, string>>, mode: string): Rank {
   });
   const ended = once(child, "close").then(([code, signal]) => ({ code, signal, stderr }) as Awaited<Rank["ended"]>);
   return { child, lines, ended };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 const torchrun = (rank: number, size: number, port: number): Record<string, string> => ({

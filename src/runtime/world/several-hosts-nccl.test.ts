@@ -3,9 +3,9 @@
  * name of its own; only the stand-in's own memory is the machine's, as NCCL's network would be.
  */
 import { randomBytes } from "node:crypto";
-import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../../../test/helpers/fake-gpu.ts";
+import { freePort } from "../../../test/support/free-port.mjs";
 import type { Communicator } from "../comm/index.ts";
 import { type LaunchOptions, launch } from "./launch.ts";
 
@@ -17,14 +17,6 @@ beforeAll(() => {
 afterAll(() => {
   vi.unstubAllEnvs();
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return port;
-}
 
 type Given = Partial<LaunchOptions<unknown, unknown, "nccl">>;
 

@@ -3,10 +3,10 @@ import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { freePort } from "../../../test/support/free-port.mjs";
 import { FormatError, InvalidArgumentError, RankFailedError, UnavailableError } from "../../core/index.ts";
 import type { FlightDump } from "../comm/index.ts";
 import { nodePlace, nodeRendezvous, rendezvousSecret } from "../rendezvous/index.ts";
@@ -24,14 +24,6 @@ afterAll(() => {
   vi.unstubAllEnvs();
   rmSync(folder, { recursive: true, force: true });
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return port;
-}
 
 type Given = Partial<LaunchOptions<unknown, unknown, "tcp">>;
 
@@ -184,7 +176,7 @@ describe.skipIf(process.platform !== "linux")("ranks of torchrun on two hosts", 
     const place = { WORLD_SIZE: "2", LOCAL_RANK: "0", LOCAL_WORLD_SIZE: "1", MASTER_ADDR: "127.0.0.1" };
     const ends = await Promise.all(
       ["0", "1"].map(async (RANK) => {
-        const env = { ...process.env, ...place, RANK, MASTER_PORT: String(port) };
+        const env = { ...process.env, ...place, RANK, MASTER_PORT: String(port - 1) };
         const child = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
         let text = "";
         for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (t) => (text += t));

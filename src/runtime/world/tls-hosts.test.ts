@@ -1,9 +1,9 @@
 /** Worlds over TLS: two hosts, each a `launch()` of this process; and hosts that do not agree on it. */
 import { randomBytes } from "node:crypto";
-import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { Authority, writeTls } from "../../../test/support/certificates.ts";
+import { freePort } from "../../../test/support/free-port.mjs";
 import { InvalidArgumentError, RankFailedError } from "../../core/index.ts";
 import type { TlsFiles } from "../rendezvous/index.ts";
 import { launch } from "./launch.ts";
@@ -17,14 +17,6 @@ afterAll(() => {
 
 const authority = new Authority();
 const files = ["a", "b"].map((host) => writeTls(scratchFolder(`tls-${host}`), authority));
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return port;
-}
 
 type Run = NonNullable<Parameters<typeof launch>[0]["run"]>;
 
