@@ -1,34 +1,53 @@
 /**
- * The tcp backend against Gloo (PyTorch), ranks as processes that reach each other by sockets over loopback alone, as if each had
- * a host of its own (`hierarchy: "off"`), and against what bare sockets
- * carry here:
+ * The tcp backend against Gloo (PyTorch), ranks as processes on pretended hosts that reach each other by sockets over loopback,
+ * and against what bare sockets carry here:
  *
- *   npm run build && node bench/tcp-compare.mjs [--ranks 2,4,8] [--ops all_reduce,...] [--sizes 8,1K,64K,1M,64M]
+ *   npm run build && node bench/tcp-compare.mjs [--layouts 2x1,4x1,8x1] [--ops all_reduce,...|all] [--sizes 8,1K,64K,1M,64M]
  *     [--rounds 5] [--ms 150] [--python python3] [--json FILE]
  *
- * The ranks of all contenders stay up for the whole run and take turns, size by size and round by round; those that wait
- * use no processor time. All inputs are zeros that were written, summed in f32, in place; every rank runs one thread of its
- * program, and nobody is bound to a core. About `--ms` milliseconds are timed of each size, contender and round.
- * Prints medians over the rounds of microseconds per call of the slowest rank, how much faster ours is than Gloo, and the
- * processor time of a call, of all ranks together. Without PyTorch it says so and measures ours alone.
+ * A layout is HOSTSxRANKS: 2x4 are two launchers of four ranks each. Where each host has one rank, sockets alone are used
+ * (`hierarchy: "off"`); elsewhere what a program gets that asks for nothing.
  *
- * "of sockets": bus bandwidth (as nccl-tests define it) over what each of as many processes sends to the next one while it
- * receives from the one before, over bare connections with the same system calls, in the same run: an all-reduce that
- * moves least sends and receives as much on every rank, so 1 is all that it may use.
+ * The ranks of all contenders stay up for all operations of a layout and take turns, size by size and round by round; those that
+ * wait use no processor time. All inputs are zeros that were written, f32; every rank runs one thread of its program, and nobody
+ * is bound to a core. A size is that of the larger of a rank's buffers; below four bytes a rank, parts are of one element. About
+ * `--ms` milliseconds are timed of each size, contender and round. Prints medians over the rounds of microseconds per call of the
+ * slowest rank, how much faster ours is than Gloo, and the processor time of a call, of all ranks together. Without PyTorch it
+ * says so and measures ours alone; "-" is what this PyTorch's Gloo does not have.
+ *
+ * "of sockets", where each host has one rank: bus bandwidth (as nccl-tests define it) over what each of as many processes sends
+ * to the next one while it receives from the one before, over bare connections with the same system calls, in the same run: an
+ * all-reduce that moves least sends and receives as much on every rank, so 1 is all that it may use.
  */
 import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
+import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
 import { busFactor } from "../dist/collectives/index.js";
+import { oneOf } from "../dist/core/internal.js";
+import { InvalidArgumentError } from "../dist/index.js";
 import { launch } from "../dist/runtime/world/index.js";
+import { freePort } from "../test/support/free-port.mjs";
 import { serveRanks } from "./peers/served-ranks.mjs";
 
+const OPS = [
+  "all_reduce",
+  "broadcast",
+  "reduce",
+  "all_gather",
+  "reduce_scatter",
+  "all_to_all",
+  "gather",
+  "scatter",
+  "send",
+];
 const config = {
   options: {
-    ranks: { type: "string", default: "2,4,8" },
+    layouts: { type: "string", default: "2x1,4x1,8x1" },
     ops: { type: "string", default: "all_reduce" },
     sizes: { type: "string", default: "8,1K,16K,64K,1M,16M,64M" },
     rounds: { type: "string", default: "5" },
@@ -37,9 +56,14 @@ const config = {
     json: { type: "string" },
   },
 };
+const layoutOf = (text) => {
+  const [, hosts, perHost] = /^([1-9]\d*)x([1-9]\d*)$/.exec(text) ?? [];
+  if (hosts === undefined) throw new InvalidArgumentError("--layouts", text, "HOSTSxRANKS, such as 2x4");
+  return { hosts: Number(hosts), perHost: Number(perHost), ranks: hosts * perHost };
+};
 const flags = flagsOf(import.meta.url, config, ({ values }) => ({
-  ranks: integers(values.ranks, "--ranks"),
-  ops: values.ops.split(","),
+  layouts: values.layouts.split(",").map(layoutOf),
+  ops: values.ops === "all" ? OPS : values.ops.split(",").map((op) => oneOf(op, "--ops", OPS)),
   sizes: values.sizes.split(","),
   rounds: integer(values.rounds, "--rounds", 1),
   ms: integer(values.ms, "--ms", 1),
@@ -49,13 +73,14 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => ({
 const bytesOf = (text) => Number.parseInt(text, 10) * ({ K: 1024, M: 1024 ** 2 }[text.at(-1)] ?? 1);
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 const peer = (name) => fileURLToPath(new URL(`peers/${name}`, import.meta.url));
-/** What contenders do before the first figure, in calls of both sizes: V8 compiles what runs often. */
+process.env.CHORALE_SECRET ??= randomBytes(32).toString("hex");
+/** What contenders do before the first figure of an operation, in calls of both sizes: V8 compiles what runs often. */
 const WARM_UP = [
-  { bytes: 1024, forMs: 1000 },
-  { bytes: 256 * 1024, forMs: 1500 },
+  { bytes: 1024, forMs: 600 },
+  { bytes: 256 * 1024, forMs: 900 },
 ];
 
-/** A process that belongs to this run. Its end is an error unless `isOver` says that it was asked to end. */
+/** A process that belongs to this run. Its end is an error unless it ends with 0. */
 function start(words, state) {
   const child = spawn(words[0], words.slice(1), { stdio: ["ignore", "inherit", "pipe"] });
   let err = "";
@@ -70,43 +95,67 @@ function start(words, state) {
 async function serve(world, { path }) {
   const { connect } = await import("node:net");
   const { createInterface } = await import("node:readline");
-  const methods = { all_reduce: "allReduce", broadcast: "broadcast", reduce: "reduce", all_gather: "allGather" };
-  const names = { ...methods, reduce_scatter: "reduceScatter", all_to_all: "allToAll", gather: "gather" };
   const parent = connect(path);
   const say = (value) => parent.write(`${JSON.stringify(value)}\n`);
   say({ who: "ours", rank: world.rank });
+  const { comm, rank, size } = world;
   const tensors = new Map();
   for await (const line of createInterface({ input: parent })) {
     const { op, bytes, warm, iterations } = JSON.parse(line);
     const count = Math.max(1, Math.floor(bytes / 4));
-    const part = Math.max(1, Math.floor(count / world.size));
+    const part = Math.max(1, Math.floor(count / size));
     // Kept from round to round: none pays for fresh pages, nor for those that were freed.
     if (!tensors.has(bytes)) {
-      tensors.set(bytes, [world.tensor("f32", [count]), world.tensor("f32", [part * world.size])]);
+      const length = Math.max(count, part * size);
+      tensors.set(bytes, [world.tensor("f32", [length]), world.tensor("f32", [length])]);
       for (const { data } of tensors.get(bytes)) data.fill(0);
     }
-    const [input, output] = tensors.get(bytes);
-    const [method, parts] = [names[op], (tensor) => tensor.data.subarray(0, part * world.size)];
-    const call =
-      {
-        all_gather: () => world.comm.allGather(input.data.subarray(0, part), { output: parts(output) }),
-        reduce_scatter: () => world.comm.reduceScatter(parts(input), { output: output.data.subarray(0, part) }),
-        all_to_all: () => world.comm.allToAll(parts(input), { output: parts(output) }),
-      }[op] ?? (() => world.comm[method](input, {}));
-    for (let i = 0; i < warm; i++) call().wait();
-    world.comm.barrier().wait();
+    const [source, target] = tensors.get(bytes).map(({ data }) => data);
+    const [whole, parts, one] = [source.subarray(0, count), source.subarray(0, part * size), source.subarray(0, part)];
+    const [allParts, onePart] = [target.subarray(0, part * size), target.subarray(0, part)];
+    const atRoot = rank === 0 ? { output: allParts } : {};
+    const [next, previous] = [(rank + 1) % size, (rank + size - 1) % size];
+    const call = {
+      all_reduce: () => comm.allReduce(whole).wait(),
+      broadcast: () => comm.broadcast(whole).wait(),
+      reduce: () => comm.reduce(whole).wait(),
+      all_gather: () => comm.allGather(one, { output: allParts }).wait(),
+      reduce_scatter: () => comm.reduceScatter(parts, { output: onePart }).wait(),
+      all_to_all: () => comm.allToAll(parts, { output: allParts }).wait(),
+      gather: () => comm.gather(one, atRoot).wait(),
+      scatter: () => (rank === 0 ? comm.scatter(parts, { output: onePart }) : comm.scatter(onePart)).wait(),
+      send() {
+        const sent = comm.send(whole, next);
+        comm.recv(target.subarray(0, count), previous).wait();
+        sent.wait();
+      },
+    }[op];
+    for (let i = 0; i < warm; i++) call();
+    comm.barrier().wait();
     const before = process.cpuUsage();
     const began = performance.now();
-    for (let i = 0; i < iterations; i++) call().wait();
+    for (let i = 0; i < iterations; i++) call();
     const us = ((performance.now() - began) * 1000) / iterations;
     const { user, system } = process.cpuUsage(before);
     say({ us, cpuUs: (user + system) / iterations });
   }
 }
 
-/** Starts all contenders of so many ranks. */
-async function startAll(ranks, folder, hasGloo) {
-  const path = join(folder, `ranks-${ranks}`);
+/** Starts our ranks. @returns what ends with them */
+async function launchOurs({ hosts, perHost, ranks }, path) {
+  const ours = { backend: "tcp", data: { path }, run: serve };
+  if (perHost === 1) return [launch({ ...ours, ranks, backendOptions: { hierarchy: "off" } })];
+  if (hosts === 1) return [launch({ ...ours, ranks })];
+  const rendezvous = `127.0.0.1:${await freePort()}`;
+  return Array.from({ length: hosts }, (_, rank) =>
+    launch({ ...ours, ranks: perHost, nodes: { count: hosts, rank, rendezvous } }),
+  );
+}
+
+/** Starts all contenders of a layout. */
+async function startAll(layout, folder, hasGloo) {
+  const { ranks } = layout;
+  const path = join(folder, `ranks-${layout.hosts}x${layout.perHost}`);
   const server = await serveRanks(path);
   const state = {};
   const failed = new Promise((_, reject) => {
@@ -117,14 +166,11 @@ async function startAll(ranks, folder, hasGloo) {
   const children = [
     ...all.map((rank) => start([process.execPath, peer("socket-ring.mjs"), rank, ranks, path].map(String), state)),
     ...(hasGloo ? all : []).map((rank) =>
-      start(
-        [flags.python, peer("gloo_peer.py"), rank, ranks, join(folder, `store-${ranks}`), "serve", path].map(String),
-        state,
-      ),
+      start([flags.python, peer("gloo_peer.py"), rank, ranks, `${path}-store`, "serve", path].map(String), state),
     ),
   ];
-  const world = launch({ ranks, backend: "tcp", backendOptions: { hierarchy: "off" }, data: { path }, run: serve });
-  world.catch(state.fail);
+  const worlds = await launchOurs(layout, path);
+  for (const world of worlds) world.catch(state.fail);
   const contenders = new Map();
   try {
     for (const who of hasGloo ? ["sockets", "ours", "gloo"] : ["sockets", "ours"]) {
@@ -137,25 +183,32 @@ async function startAll(ranks, folder, hasGloo) {
     throw error;
   }
   return {
-    run: (who, value) => Promise.race([contenders.get(who).run(value), failed]),
+    async run(who, value) {
+      try {
+        return await Promise.race([contenders.get(who).run(value), failed]);
+      } catch (error) {
+        // A rank that is gone is soon known with its reason.
+        await Promise.race([failed, setTimeout(3000)]);
+        throw error;
+      }
+    },
     async end() {
       for (const one of contenders.values()) one.end();
-      await Promise.race([Promise.all([world, ...children.map(({ ended }) => ended)]), failed]);
+      await Promise.race([Promise.all([...worlds, ...children.map(({ ended }) => ended)]), failed]);
       server.close();
     },
   };
 }
 
 /** Median microseconds and processor time of every size, of each contender. */
-async function measure(op, ranks, sizes, folder, hasGloo) {
-  const contenders = await startAll(ranks, folder, hasGloo);
+async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo) {
   const whos = hasGloo ? ["ours", "gloo"] : ["ours"];
   const samples = new Map(["sockets", ...whos].map((who) => [who, sizes.map(() => [])]));
   const iterations = new Map();
   for (const who of whos) {
     for (const { bytes, forMs } of WARM_UP) {
       for (const began = performance.now(); performance.now() - began < forMs; ) {
-        await contenders.run(who, { op, bytes, warm: 0, iterations: 50 });
+        if ((await contenders.run(who, { op, bytes, warm: 0, iterations: 20 })).us < 0) break;
       }
     }
   }
@@ -174,20 +227,20 @@ async function measure(op, ranks, sizes, folder, hasGloo) {
           .get(who)
           [i].push(await contenders.run(who, { op, bytes, warm: Math.ceil(calls / 10), iterations: calls }));
       }
-      if (bytes >= 2 ** 20) {
+      if (bytes >= 2 ** 20 && perHost === 1) {
         const calls = Math.max(2, Math.round(2 ** 26 / bytes));
         samples.get("sockets")[i].push(await contenders.run("sockets", { bytes, warm: 1, iterations: calls }));
       }
     }
   }
-  await contenders.end();
   const of = (who, i, key) => {
     const values = (samples.get(who)?.[i] ?? []).map((one) => one[key]);
     return values.length === 0 ? undefined : median(values);
   };
   return sizes.map((bytes, i) => ({
     op,
-    ranks,
+    hosts,
+    perHost,
     bytes,
     us: of("ours", i, "us"),
     cpuUs: of("ours", i, "cpuUs"),
@@ -205,6 +258,16 @@ async function findGloo() {
   return (await start([flags.python, "-c", check], state).ended) === 0;
 }
 
+function print({ bytes, us, cpuUs, glooUs, glooCpuUs, busbwGBps, socketGBps }) {
+  const share = socketGBps === undefined ? "-" : (busbwGBps / socketGBps).toFixed(2);
+  const ratio = glooUs === undefined ? "-" : (glooUs / us).toFixed(2);
+  const times = [us, glooUs].map((value) => value?.toFixed(1) ?? "-");
+  const cpuTimes = [cpuUs, glooCpuUs].map((value) => value?.toFixed(0) ?? "-");
+  const cells = [bytes, ...times, ratio, ...cpuTimes, busbwGBps.toFixed(3), share];
+  const widths = [10, 12, 12, 9, 12, 12, 12, 12];
+  console.log(cells.map((cell, i) => String(cell).padStart(widths[i])).join(""));
+}
+
 const folder = mkdtempSync(join(tmpdir(), "chorale-tcp-compare-"));
 try {
   const hasGloo = await findGloo();
@@ -216,26 +279,22 @@ try {
   );
   const sizes = flags.sizes.map(bytesOf);
   const rows = [];
-  for (const op of flags.ops) {
-    for (const ranks of flags.ranks) {
-      const over = ranks > availableParallelism() ? ": more ranks than cores" : "";
-      console.log(`\n${op}, ${ranks} ranks${over}`);
+  for (const layout of flags.layouts) {
+    const contenders = await startAll(layout, folder, hasGloo);
+    const over = layout.ranks > availableParallelism() ? ": more ranks than cores" : "";
+    const hosts = layout.hosts === 1 ? "1 host" : `${layout.hosts} hosts`;
+    for (const op of flags.ops) {
+      console.log(`\n${op}, ${hosts} of ${layout.perHost === 1 ? "1 rank" : `${layout.perHost} ranks`}${over}`);
       console.log("     bytes     ours us     Gloo us   faster    ours cpu    Gloo cpu  busbw GB/s  of sockets");
-      for (const row of await measure(op, ranks, sizes, folder, hasGloo)) {
+      for (const row of await measure(op, layout, sizes, contenders, hasGloo)) {
         rows.push(row);
-        const { bytes, us, cpuUs, glooUs, glooCpuUs, busbwGBps, socketGBps } = row;
-        const share = socketGBps === undefined ? "-" : (busbwGBps / socketGBps).toFixed(2);
-        const ratio = glooUs === undefined ? "-" : (glooUs / us).toFixed(2);
-        const times = [us, glooUs].map((value) => value?.toFixed(1) ?? "-");
-        const cpuTimes = [cpuUs, glooCpuUs].map((value) => value?.toFixed(0) ?? "-");
-        const cells = [bytes, ...times, ratio, ...cpuTimes, busbwGBps.toFixed(3), share];
-        const widths = [10, 12, 12, 9, 12, 12, 12, 12];
-        console.log(cells.map((cell, i) => String(cell).padStart(widths[i])).join(""));
+        print(row);
+        if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(rows, null, 2)}\n`);
       }
     }
+    await contenders.end();
   }
   console.log(`\nload ${loadavg()[0]?.toFixed(1)} after it`);
-  if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(rows, null, 2)}\n`);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

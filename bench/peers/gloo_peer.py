@@ -23,6 +23,8 @@ dist.init_process_group(
     "gloo", init_method="file://" + store, rank=rank, world_size=size, timeout=timedelta(seconds=120)
 )
 root = 0
+# Operations whose buffers are not cut into a part for each rank.
+WHOLE = ("all_reduce", "broadcast", "reduce", "send")
 
 
 def make_call(source, target, n, op=op):
@@ -49,7 +51,17 @@ def make_call(source, target, n, op=op):
             work.wait()
 
         return exchange
-    return None  # reduce_scatter and all_to_all: not in this Gloo
+    # Not in every PyTorch: one call says, on every rank alike.
+    whole_in, whole_out = source[: part * size], target[: part * size]
+    call = {
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(parts_out[0], whole_in),
+        "all_to_all": lambda: dist.all_to_all_single(whole_out, whole_in),
+    }[op]
+    try:
+        call()
+    except (RuntimeError, AttributeError):
+        return None
+    return call
 
 
 def cpu_us():
@@ -69,8 +81,11 @@ def serve(path):
             n = max(1, case["bytes"] // 4)
             if n not in tensors:
                 # Written, so that no page is the one that all fresh memory shares.
-                tensors[n] = (torch.empty(n).fill_(0), torch.empty(n).fill_(0))
+                length = max(n, size)
+                tensors[n] = (torch.empty(length).fill_(0), torch.empty(length).fill_(0))
             source, target = tensors[n]
+            if case["op"] in WHOLE:
+                source, target = source[:n], target[:n]
             call = make_call(source, target, n, case["op"])
             if call is None:
                 print(json.dumps({"us": -1, "cpuUs": 0}), file=lines, flush=True)
