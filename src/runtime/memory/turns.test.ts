@@ -4,75 +4,12 @@
  */
 import fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { drawnCalls, ModelRank } from "../../../test/support/turn-model.ts";
 import { controlBytes } from "./control-layout.ts";
 import { ControlSegment } from "./control-segment.ts";
-import type { GroupControl } from "./group-control.ts";
 import { RECLAIM } from "./turns.ts";
 
 const RANKS = 4;
-
-/** One call of a group: of all members, or sends and receives around a ring of some. */
-interface Call {
-  readonly id: number;
-  readonly ring: readonly number[] | undefined;
-  entered: number;
-}
-
-interface Member {
-  readonly control: GroupControl;
-  readonly ranks: readonly number[];
-  readonly calls: Call[];
-  next: number;
-  /** Calls of sends and receives before `next`, by peer and direction. */
-  readonly lanes: Map<string, number>;
-}
-
-class Rank {
-  readonly members: Member[] = [];
-  /** The call that blocks this rank. */
-  inside: { readonly member: Member; readonly call: Call } | undefined;
-
-  get done(): boolean {
-    return this.inside === undefined && this.members.every(({ calls, next }) => next === calls.length);
-  }
-
-  /** Asks for the turn of the next call of a group. */
-  ask(member: Member): void {
-    const call = member.calls[member.next];
-    if (this.inside !== undefined || call === undefined) return;
-    if (!this.#granted(member, call)) return;
-    expect(this.inside, "a rank is granted one turn at a time").toBeUndefined();
-    this.inside = { member, call };
-    call.entered++;
-  }
-
-  /** Leaves the call that blocks this rank, once all have entered it. */
-  leave(): void {
-    if (this.inside === undefined) return;
-    const { member, call } = this.inside;
-    if (call.entered < (call.ring?.length ?? member.ranks.length)) return;
-    for (const key of this.#keys(member, call)) member.lanes.set(key, (member.lanes.get(key) ?? 0) + 1);
-    member.next++;
-    this.inside = undefined;
-    member.control.endTurn(member.ranks);
-  }
-
-  #granted(member: Member, call: Call): boolean {
-    if (call.ring === undefined) return member.control.turn(call.id, member.ranks);
-    const lanes = this.#keys(member, call).map((key) => {
-      const [kind, peer] = key.split(" ");
-      return { lane: { kind: kind as "send" | "recv", peer: Number(peer) }, seq: member.lanes.get(key) ?? 0 };
-    });
-    return member.control.turnOfPairs(lanes, member.ranks);
-  }
-
-  #keys({ control }: Member, { ring }: Call): string[] {
-    if (ring === undefined) return [];
-    const at = ring.indexOf(control.member);
-    const n = ring.length;
-    return [`send ${ring[(at + 1) % n]}`, `recv ${ring[(at + n - 1) % n]}`];
-  }
-}
 
 describe("turns", () => {
   afterEach(() => {
@@ -102,22 +39,16 @@ describe("turns", () => {
           return (state >>> 8) % n;
         };
         const buffer = new SharedArrayBuffer(controlBytes(RANKS));
-        const ranks = Array.from({ length: RANKS }, () => new Rank());
+        const ranks = Array.from({ length: RANKS }, () => new ModelRank());
         for (const [g, group] of groups.entries()) {
-          const size = group.ranks.length;
-          const calls = group.calls.map((rings, i): Call => {
-            const all = Array.from({ length: size }, (_, m) => m);
-            const ring = rings === null ? undefined : all.slice(rings % (size - 1));
-            return { id: i + 1, ring, entered: 0 };
-          });
+          const calls = drawnCalls(group.ranks.length, group.calls);
           if (group.reclaim) calls.push({ id: RECLAIM, ring: undefined, entered: 0 });
           for (const [member, rank] of group.ranks.entries()) {
             const control = new ControlSegment(buffer, RANKS).group(`g${g}`, group.ranks, 0, member);
-            const mine = calls.filter(({ ring }) => ring === undefined || ring.includes(member));
-            ranks[rank]?.members.push({ control, ranks: group.ranks, calls: mine, next: 0, lanes: new Map() });
+            ranks[rank]?.join(control, group.ranks, calls);
           }
         }
-        const step = (busy: Rank | undefined): Rank | undefined => {
+        const step = (busy: ModelRank | undefined): ModelRank | undefined => {
           const rank = ranks[draw(RANKS)];
           if (rank === undefined || rank === busy || rank.members.length === 0) return undefined;
           if (draw(3) === 0) rank.leave();
@@ -125,16 +56,15 @@ describe("turns", () => {
             const member = rank.members[draw(rank.members.length)];
             if (member === undefined) return undefined;
             // Whoever has something better to do takes its offer back, unless it is granted.
-            if (busy === undefined && draw(8) === 0 && rank.inside === undefined) {
-              if (!member.control.withdraw()) rank.ask(member);
-            } else {
+            if (busy === undefined && draw(8) === 0 && rank.inside === undefined) rank.withdraw(member);
+            else {
               acting = rank;
               rank.ask(member);
             }
           }
           return rank;
         };
-        let acting: Rank | undefined;
+        let acting: ModelRank | undefined;
         let nested = false;
         const exchange = Atomics.compareExchange;
         vi.spyOn(Atomics, "compareExchange").mockImplementation(((

@@ -4,6 +4,7 @@
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { drawnCalls, type Member, ModelRank } from "../../../../test/support/turn-model.ts";
 import { COLLECTIVE, COLLECTIVE_RING, ControlSegment, controlBytes, type GroupControl } from "../../memory/index.ts";
 import { NcclHostMirror } from "./host-mirror.ts";
 
@@ -71,70 +72,6 @@ class Network {
   }
 }
 
-interface Call {
-  readonly id: number;
-  /** Members around which sends and receives go; of a collective none. */
-  readonly ring: readonly number[] | undefined;
-  entered: number;
-}
-interface Member {
-  readonly control: GroupControl;
-  readonly ranks: readonly number[];
-  readonly calls: readonly Call[];
-  next: number;
-  readonly lanes: Map<string, number>;
-}
-
-class Rank {
-  readonly members: Member[] = [];
-  inside: { readonly member: Member; readonly call: Call } | undefined;
-
-  get done(): boolean {
-    return this.inside === undefined && this.members.every(({ calls, next }) => next === calls.length);
-  }
-
-  ask(member: Member): void {
-    const call = member.calls[member.next];
-    if (this.inside !== undefined || call === undefined) return;
-    if (!this.#granted(member, call)) return;
-    this.inside = { member, call };
-    call.entered++;
-  }
-
-  /** Takes an offer back; makes the call when it was granted meanwhile. */
-  withdraw(member: Member): void {
-    if (this.inside === undefined && !member.control.withdraw()) this.ask(member);
-  }
-
-  leave(): void {
-    if (this.inside === undefined) return;
-    const { member, call } = this.inside;
-    if (call.entered < (call.ring?.length ?? member.ranks.length)) return;
-    for (const { lane } of lanesOf(member, call)) {
-      const key = `${lane.kind} ${lane.peer}`;
-      member.lanes.set(key, (member.lanes.get(key) ?? 0) + 1);
-    }
-    member.next++;
-    this.inside = undefined;
-    member.control.endTurn(member.ranks);
-  }
-
-  #granted(member: Member, call: Call): boolean {
-    if (call.ring === undefined) return member.control.turn(call.id, member.ranks);
-    return member.control.turnOfPairs(lanesOf(member, call), member.ranks);
-  }
-}
-
-function lanesOf({ control, lanes }: Member, { ring }: Call) {
-  if (ring === undefined) return [];
-  const [at, n] = [ring.indexOf(control.member), ring.length];
-  const ends = [
-    { kind: "send", peer: ring[(at + 1) % n] ?? 0 },
-    { kind: "recv", peer: ring[(at + n - 1) % n] ?? 0 },
-  ] as const;
-  return ends.map((lane) => ({ lane, seq: lanes.get(`${lane.kind} ${lane.peer}`) ?? 0 }));
-}
-
 const print = (count: number) => ({ call: 1, count, hash: 7 });
 
 describe("the parts of several hosts", () => {
@@ -154,26 +91,17 @@ describe("the parts of several hosts", () => {
         };
         const hostOf = place.map((host) => host % place.length);
         const network = new Network(hostOf);
-        const ranks = hostOf.map(() => new Rank());
+        const ranks = hostOf.map(() => new ModelRank());
         for (const [g, { picks, calls: drawn }] of groups.entries()) {
           const members = [...new Set(picks.map((pick) => pick % ranks.length))];
           if (members.length < 2) continue;
-          const all = members.map((_, member) => member);
-          const calls = drawn.map(
-            (ring, i): Call => ({
-              id: i + 1,
-              ring: ring === null ? undefined : all.slice(ring % (members.length - 1)),
-              entered: 0,
-            }),
-          );
+          const calls = drawnCalls(members.length, drawn);
           for (const [member, rank] of members.entries()) {
-            const mine = calls.filter(({ ring }) => ring === undefined || ring.includes(member));
-            const control = network.open(`g${g}`, members, member);
-            ranks[rank]?.members.push({ control, ranks: members, calls: mine, next: 0, lanes: new Map() });
+            ranks[rank]?.join(network.open(`g${g}`, members, member), members, calls);
           }
         }
         // A rank that takes back an offer which is held waits until its launcher lets go: the network works meanwhile.
-        const withdraw = (rank: Rank, member: Member) => {
+        const withdraw = (rank: ModelRank, member: Member) => {
           let isWorking = false;
           Atomics.load = ((words: Int32Array, at: number) => {
             if (!isWorking) {
