@@ -10,22 +10,27 @@ const ALONE_BYTES = 16 * 1024;
 /** Up to so many bytes hosts send each other all that they have: a second round would take longer. */
 const ONE_ROUND_BYTES = 1024;
 
+interface ColumnShare extends Stretch {
+  readonly piece: number;
+  readonly slot: number;
+  readonly done: () => void;
+}
+
 /**
- * All-reduce. Large pieces: each column reduces its share of the piece, all-reduces it with the same column of the other
- * hosts, and all take the shares. Small ones: every rank reduces the whole piece, and does the same with its column.
+ * Each column reduces its share of a piece, and does with the same column of the other hosts what `exchange` does; all
+ * take the shares.
  */
-export function allReducePieces(parts: PieceCallParts): PieceWork {
-  const tools = new PieceTools(parts, PIECE_BYTES);
-  const { memory, layout } = parts;
-  const { numHosts, row } = tools;
+function byColumns(
+  tools: PieceTools,
+  numColumns: number,
+  shareOf: (bytes: number, index: number) => Stretch,
+  exchange: (share: ColumnShare) => void,
+): PieceWork {
+  const { memory, layout } = tools.parts;
   const { column } = layout;
-  const numColumns = numHosts === 1 ? row.length : layout.numColumns;
-  const isAlone = parts.partBytes * row.length <= ALONE_BYTES && layout.isEven;
-  const shareOf = (bytes: number, index: number) =>
-    isAlone ? { at: 0, bytes } : tools.share(bytes, index, numColumns);
   return {
     numPieces: tools.numPieces,
-    shares: !isAlone,
+    shares: true,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       tools.bring(at, memory.input(column, slot), bytes);
@@ -38,15 +43,11 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
       const share = shareOf(tools.piece(piece).bytes, column);
       const to = memory.output(column, slot);
       tools.reduceRow(slot, share.at, to, share.bytes);
-      if (numHosts === 1) done();
-      else allReduceColumn(tools, { piece, slot, at: to, bytes: share.bytes, done });
+      if (tools.numHosts === 1) done();
+      else exchange({ piece, slot, at: to, bytes: share.bytes, done });
     },
     take: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
-      if (isAlone) {
-        tools.take(memory.output(column, slot), at, bytes);
-        return;
-      }
       for (let i = 0; i < numColumns; i++) {
         const index = (column + i) % numColumns;
         const share = shareOf(bytes, index);
@@ -56,10 +57,28 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
   };
 }
 
-interface ColumnShare extends Stretch {
-  readonly piece: number;
-  readonly slot: number;
-  readonly done: () => void;
+/**
+ * All-reduce. Large pieces: each column reduces its share of the piece, all-reduces it with the same column of the other
+ * hosts, and all take the shares. Small ones: every rank reduces the whole piece, and does the same with its column.
+ */
+export function allReducePieces(parts: PieceCallParts): PieceWork {
+  const tools = new PieceTools(parts, PIECE_BYTES);
+  const { memory, layout } = parts;
+  const { numHosts, row } = tools;
+  const numColumns = numHosts === 1 ? row.length : layout.numColumns;
+  const isAlone = parts.partBytes * row.length <= ALONE_BYTES && layout.isEven;
+  const shareOf = (bytes: number, index: number) =>
+    isAlone ? { at: 0, bytes } : tools.share(bytes, index, numColumns);
+  const work = byColumns(tools, numColumns, shareOf, (share) => allReduceColumn(tools, share));
+  if (!isAlone) return work;
+  return {
+    ...work,
+    shares: false,
+    take: (piece, slot) => {
+      const { at, bytes } = tools.piece(piece);
+      tools.take(memory.output(layout.column, slot), at, bytes);
+    },
+  };
 }
 
 /** All-reduces a stretch of this host's memory with the same column of the other hosts, in place. */
@@ -101,61 +120,43 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes, done }: Co
 
 /** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root takes them. */
 export function reducePieces(parts: PieceCallParts): PieceWork {
-  const { layout, memory, messages, root, rank } = parts;
+  const { layout, messages, root, rank } = parts;
   const numHosts = layout.hosts.length;
-  const { host, column } = layout;
   const numColumns = numHosts === 1 ? (layout.hosts[0]?.length ?? 1) : layout.numColumns;
   // What the other hosts send of a share must fit what a rank has for itself.
   const tools = new PieceTools(parts, numHosts === 1 ? PIECE_BYTES : wholeLines(PIECE_BYTES / numHosts) * numColumns);
-  const rootHost = layout.hosts.findIndex((row) => row.includes(root));
-  const stride = linesFor(PIECE_BYTES / numHosts);
+  const shareOf = (bytes: number, index: number) => tools.share(bytes, index, numColumns);
+  const work = byColumns(tools, numColumns, shareOf, (share) => {
+    const send = () => reduceColumn(tools, share);
+    // Ranks that only give end when they have heard of everybody all the same.
+    if (share.piece === 0) messages.meet(send);
+    else send();
+  });
   return {
-    numPieces: tools.numPieces,
-    shares: true,
-    bring: (piece, slot) => {
-      const { at, bytes } = tools.piece(piece);
-      tools.bring(at, memory.input(column, slot), bytes);
-    },
-    work: (piece, slot, done) => {
-      if (column >= numColumns) {
-        done();
-        return;
-      }
-      const share = tools.share(tools.piece(piece).bytes, column, numColumns);
-      const to = memory.output(column, slot);
-      tools.reduceRow(slot, share.at, to, share.bytes);
-      if (numHosts === 1) {
-        done();
-        return;
-      }
-      const own = memory.own(slot);
-      const send = () => {
-        if (host !== rootHost) {
-          messages.swap(piece, 0, [tools.parcel(tools.at(rootHost, column), to, share.bytes)], [], done);
-          return;
-        }
-        const receives = tools.otherHosts.map((other) =>
-          tools.parcel(tools.at(other, column), own + other * stride, share.bytes),
-        );
-        messages.swap(piece, 0, [], receives, () => {
-          const inputs = layout.hosts.map((_, other) => (other === host ? to : own + other * stride));
-          tools.reduceHosts(inputs, to, share.bytes);
-          done();
-        });
-      };
-      // Ranks that only give end when they have heard of everybody all the same.
-      if (piece === 0) messages.meet(send);
-      else send();
-    },
+    ...work,
     take: (piece, slot) => {
-      if (rank !== root) return;
-      const { at, bytes } = tools.piece(piece);
-      for (let i = 0; i < numColumns; i++) {
-        const share = tools.share(bytes, i, numColumns);
-        tools.take(memory.output(i, slot), at + share.at, share.bytes);
-      }
+      if (rank === root) work.take(piece, slot);
     },
   };
+}
+
+/** Reduces a stretch of this host's memory with the same column of the other hosts, into that of the root's host. */
+function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, done }: ColumnShare): void {
+  const { memory, messages, layout, root } = tools.parts;
+  const { host, hosts, column } = layout;
+  const rootHost = hosts.findIndex((row) => row.includes(root));
+  if (host !== rootHost) {
+    messages.swap(piece, 0, [tools.parcel(tools.at(rootHost, column), at, bytes)], [], done);
+    return;
+  }
+  const own = memory.own(slot);
+  const stride = linesFor(PIECE_BYTES / tools.numHosts);
+  const receives = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
+  messages.swap(piece, 0, [], receives, () => {
+    const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
+    tools.reduceHosts(inputs, at, bytes);
+    done();
+  });
 }
 
 /** Reduce-scatter: a rank combines its host's inputs for itself and for its columns elsewhere, and sends those to them. */
