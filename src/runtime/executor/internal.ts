@@ -24,7 +24,7 @@ export {
 } from "./chosen-plan.ts";
 export { ArenaReducer, kernelOp } from "./cpu/arena-reducer.ts";
 export { type Carriage, carriageOf, isCarriedAsIs, scalarOf } from "./cpu/carriage.ts";
-export { type FarBuffers, FarRun } from "./cpu/far-run.ts";
+export { FarRun } from "./cpu/far-run.ts";
 export { COUNTER_BYTES } from "./cpu/image.ts";
 export { buildExecutor, type ExecutorExports } from "./cpu/module.ts";
 export { type BufferHost, PlanBuffers } from "./cpu/plan-buffers.ts";
@@ -62,4 +62,4 @@ export {
   type WasmMemory,
   type WasmModule,
 } from "./wasm/webassembly.ts";
-export { addWiden, WIDEN_BYTES, type WidenExports } from "./wasm/widen.ts";
+export { addWiden, type WidenExports } from "./wasm/widen.ts";

@@ -22,7 +22,7 @@ export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";
 export { type MappedControl, type OpenControl, openMappedControl } from "./mapped-segment.ts";
 export { nap } from "./nap.ts";
-export { bytesOf, type GroupKey, laneOf, NOTICE, type Notice, noticeOf, numberOf } from "./outbox.ts";
+export { bytesOf, type GroupKey, laneOf, NOTICE, noticeOf, numberOf } from "./outbox.ts";
 export { machine, makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 export {
   HELD_KINDS,

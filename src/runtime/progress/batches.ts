@@ -4,7 +4,7 @@ import type { GroupCall } from "../comm/index.ts";
 import { COLLECTIVE_RING } from "../memory/index.ts";
 
 /** Collectives that one batch may have: with more, the last of them would overwrite what a member has yet to compare. */
-export const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
+const MAX_BATCH_COLLECTIVES = COLLECTIVE_RING - 1;
 
 /** Says whether a batch's collectives fit into it. @throws InvalidArgumentError */
 export function checkRoom(calls: readonly GroupCall[]): void {

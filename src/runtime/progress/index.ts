@@ -4,7 +4,7 @@
  * Start reading at queue-entry.ts and call-queue.ts, then agreement.ts and call-settlement.ts.
  */
 export { Agreement, type Joining } from "./agreement.ts";
-export { batchTimeout, checkRoom, MAX_BATCH_COLLECTIVES } from "./batches.ts";
+export { batchTimeout, checkRoom } from "./batches.ts";
 export { disagreement } from "./call-disagreement.ts";
 export { CallQueue, type CallQueueOptions } from "./call-queue.ts";
 export { type CallTimer, wantsTimings } from "./call-recorder.ts";

@@ -104,12 +104,6 @@ export class ThreadsWork<T> extends PendingWork<T> {
     this.driver = engine.driver;
   }
 
-  /** Settles without any of the steps between: the fast path. */
-  completeNow(value: T): void {
-    this.value = value;
-    this.state = "done";
-  }
-
   /** When this work wants to be looked at even if nobody rings: a send turns to buffering after a while. */
   nextLook(_now: number): number {
     return Number.POSITIVE_INFINITY;
