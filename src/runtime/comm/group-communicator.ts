@@ -176,13 +176,13 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     return quick ?? this.#issue({ op: "recv", data: output, options, peer });
   }
   run(plan: Runnable, options: RunOptions = NO_OPTIONS): Work<Tensor | undefined> {
-    checkOptionNames("run", optionsOf(options));
+    if (options !== NO_OPTIONS) checkOptionNames("run", optionsOf(options));
     const quick = this.#direct ? this.driver.quickRun?.(plan, options) : undefined;
     if (quick !== undefined) {
       this.#notes.count(quick);
       return quick;
     }
-    this.checkAlone("run", options);
+    this.#checkOpenAlone("run", options);
     if (this.driver.run === undefined) {
       throw new UnsupportedError(`run on ${this.backend}`, "this backend runs no plans");
     }
@@ -346,10 +346,15 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
 
   /** The checks of a call that stands alone. @throws UnsupportedError, ClosedError, the group's failure, InvalidArgumentError */
   protected checkAlone(what: CallName, options: CallOptions = NO_OPTIONS): void {
+    this.#checkOpenAlone(what, options);
+    checkOptionNames(what, options);
+  }
+
+  /** The same of a call whose options' names are known. */
+  #checkOpenAlone(what: CallName, options: CallOptions): void {
     this.#checkOutsideBatch(what);
     this.checkUsable();
     checkOptions(options);
-    checkOptionNames(what, options);
   }
 
   #quickly<T>(op: OperationName, data: Data | undefined, options: OutputOptions, peer: number): Work<T> | undefined {
