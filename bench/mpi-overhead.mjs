@@ -5,10 +5,12 @@
  * alone the last is. Then the longest stall of the event loop while 64 MiB are awaited, and what 10,000 collectives and 500
  * communicators leave behind that follow as many others. Needs Open MPI or MPICH with mpicc; after `npm run build`:
  *   node bench/mpi-overhead.mjs [--ranks 2,4] [--rounds N] [--ms N] [--mpi openmpi|mpich] [--sizes BYTES,…] [--leaks]
- * `--ms`: about how long the rounds of a size take together. A quiet machine with a
- * core for each rank: on fewer, every figure is the scheduler's.
+ *     [--loop FILE] [--skip exchange,plans]
+ * `--ms`: about how long the rounds of a size take together. `--loop`: bench/peers/mpi-loop.c, compiled elsewhere by this
+ * library's mpicc. `--skip`: does not measure these. A quiet machine with a core for each rank: on fewer, every figure is
+ * the scheduler's.
  */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -25,18 +27,29 @@ const config = {
     mpi: { type: "string", default: "openmpi" },
     sizes: { type: "string", default: "8,64,1024,8192,65536,1048576,8388608,67108864" },
     leaks: { type: "boolean", default: false },
+    loop: { type: "string" },
+    skip: { type: "string", default: "" },
   },
 };
-const { rankCounts, rounds, ms, mpi, sizes, leaks } = flagsOf(import.meta.url, config, ({ values }) => ({
-  rankCounts: integers(values.ranks, "--ranks"),
-  rounds: integer(values.rounds, "--rounds"),
-  ms: integer(values.ms, "--ms"),
-  mpi: oneOf(values.mpi, "--mpi", ["openmpi", "mpich"]),
-  sizes: integers(values.sizes, "--sizes", 4),
-  leaks: values.leaks,
-}));
+const { rankCounts, rounds, ms, mpi, sizes, leaks, given, skipped } = flagsOf(
+  import.meta.url,
+  config,
+  ({ values }) => ({
+    rankCounts: integers(values.ranks, "--ranks"),
+    rounds: integer(values.rounds, "--rounds"),
+    ms: integer(values.ms, "--ms"),
+    mpi: oneOf(values.mpi, "--mpi", ["openmpi", "mpich"]),
+    sizes: integers(values.sizes, "--sizes", 4),
+    leaks: values.leaks,
+    given: values.loop,
+    skipped:
+      values.skip === "" ? [] : values.skip.split(",").map((word) => oneOf(word, "--skip", ["exchange", "plans"])),
+  }),
+);
 const library = mpi === "mpich" ? "libmpich.so.12" : "libmpi.so.40";
-const launcher = mpi === "mpich" ? "mpiexec.mpich" : "mpirun.openmpi";
+/** The first of these that is here: Debian's names, which say whose they are, before those of an installation by itself. */
+const toolOf = (names) => names.find((name) => spawnSync(name, ["--version"]).error === undefined) ?? names[0];
+const launcher = toolOf(mpi === "mpich" ? ["mpiexec.mpich", "mpiexec.hydra"] : ["mpirun.openmpi", "mpirun"]);
 const flags = mpi === "mpich" ? [] : ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
 
 /** Runs on each rank. */
@@ -103,9 +116,11 @@ const leak = async (world) => {
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-mpi-"));
 try {
-  const loop = join(folder, "mpi-loop");
-  const source = fileURLToPath(new URL("peers/mpi-loop.c", import.meta.url));
-  execFileSync(mpi === "mpich" ? "mpicc.mpich" : "mpicc.openmpi", ["-O2", source, "-o", loop]);
+  const loop = given ?? join(folder, "mpi-loop");
+  if (given === undefined) {
+    const source = fileURLToPath(new URL("peers/mpi-loop.c", import.meta.url));
+    execFileSync(toolOf([`mpicc.${mpi}`, "mpicc"]), ["-O2", source, "-o", loop]);
+  }
   for (const ranks of rankCounts) {
     const argv = [...flags, "-n", String(ranks), loop, sizes.join(","), String(rounds), String(ms)];
     const fromC = () =>
@@ -117,8 +132,9 @@ try {
     const c = fromC();
     const by = (backendOptions) => launch({ ...options, backendOptions, run: measure, data: { sizes, rounds, ms } });
     const results = await by({ choices: "mpi" });
-    const exchanged = await by({ choices: "exchange" });
-    const planned = await by({ choices: "plans" });
+    const other = (choices) => (skipped.includes(choices) ? undefined : by({ choices }));
+    const exchanged = await other("exchange");
+    const planned = await other("plans");
     const chosen = await by({});
     const again = fromC();
     const [{ rows }] = results;
@@ -129,7 +145,9 @@ try {
       const [blocking, pending] = [1, 2].map((column) => (c[i][column] + again[i][column]) / 2);
       const base = Math.min(blocking, pending);
       const bound = Math.max(2, base * 0.1);
-      const [byExchange, byPlans, asChosen] = [exchanged, planned, chosen].map(([first]) => first.rows[i][1]);
+      const [byExchange, byPlans, asChosen] = [exchanged, planned, chosen].map(
+        (all) => all?.[0].rows[i][1] ?? Number.NaN,
+      );
       const figures = [us, blocking, pending, us - base, bound, byExchange, byPlans, asChosen, us / asChosen].map(
         (value) => value.toFixed(2).padStart(11),
       );

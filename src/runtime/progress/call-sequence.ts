@@ -73,6 +73,11 @@ export class CallSequence {
     return { lane: COLLECTIVE, seq: this.#collective++, print: { call, count, hash } };
   }
 
+  /** The next collective, which says what an earlier one said. */
+  again({ print }: Arrival): Arrival {
+    return { lane: COLLECTIVE, seq: this.#collective++, print };
+  }
+
   /** The next collective without counts or scalar. @param part elements of a part @param mark IN_PLACE, or 0 */
   plain(op: WireOp, dtype: DType, part: number, redop: ReduceOp | undefined, mark: number): Arrival {
     const hash = part < 2 ** 32 ? SMALL_HASH : hashNumbers([Math.floor(part / 2 ** 32)]);

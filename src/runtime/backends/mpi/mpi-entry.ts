@@ -27,27 +27,25 @@ export interface Activity {
 /** Issues one call. @param request where MPI writes the request @returns MPI's status */
 export type Issue = (target: CallTarget, request: number) => number;
 
-/** A call of one request. */
-export class SingleCall implements Activity {
+/** A call of one request. When it is done it can be made again. */
+export abstract class RequestCall implements Activity {
   readonly stepped = false;
   readonly #symbol: string;
-  readonly #issue: Issue | undefined;
-  readonly #done: (() => void) | undefined;
   #mpi: MpiProcess | undefined;
   #request = 0;
 
-  /** @param issue absent where there is nothing to move @param done runs when MPI has ended the call */
-  constructor(symbol: string, issue: Issue | undefined, done?: () => void) {
+  constructor(symbol: string) {
     this.#symbol = symbol;
-    this.#issue = issue;
-    this.#done = done;
   }
 
+  protected abstract issue(mpi: MpiProcess, comm: number, request: number, target: CallTarget): number;
+  /** Runs when MPI has ended the call. */
+  protected ended(): void {}
+
   begin(target: CallTarget): void {
-    if (this.#issue === undefined) return;
     const { mpi } = target;
     const request = mpi.requests.take();
-    const status = this.#issue(target, request);
+    const status = this.issue(mpi, target.comm, request, target);
     if (status !== 0) {
       mpi.requests.give(request);
       throw mpi.library.error(this.#symbol, status);
@@ -62,8 +60,33 @@ export class SingleCall implements Activity {
     if (!mpi.requests.done(this.#request)) return false;
     mpi.requests.give(this.#request);
     this.#mpi = undefined;
-    this.#done?.();
+    this.ended();
     return true;
+  }
+}
+
+/** A call of one request, issued by a function. */
+export class SingleCall extends RequestCall {
+  readonly #issue: Issue | undefined;
+  readonly #done: (() => void) | undefined;
+
+  /** @param issue absent where there is nothing to move @param done runs when MPI has ended the call */
+  constructor(symbol: string, issue: Issue | undefined, done?: () => void) {
+    super(symbol);
+    this.#issue = issue;
+    this.#done = done;
+  }
+
+  override begin(target: CallTarget): void {
+    if (this.#issue !== undefined) super.begin(target);
+  }
+
+  protected issue(_mpi: MpiProcess, _comm: number, request: number, target: CallTarget): number {
+    return this.#issue?.(target, request) ?? 0;
+  }
+
+  protected override ended(): void {
+    this.#done?.();
   }
 }
 
@@ -129,30 +152,39 @@ const NONE: readonly never[] = Object.freeze([]);
 export class MpiEntry extends QueueEntry {
   readonly activities: readonly Activity[];
   #numBegun = 0;
-  readonly #running: Activity[] = [];
+  /** What was begun and is not done; of a call of one activity, which most are, `activities` says it. */
+  readonly #running: Activity[] | undefined;
 
   constructor(work: QueuedWork<unknown>, parts: EntryParts, timeoutMs: number) {
     super(work, parts, timeoutMs);
     this.activities = parts.activities ?? NONE;
+    this.#running = this.activities.length === 1 ? undefined : [];
   }
 
   /** Whether a collective of this entry has yet to be given to MPI. */
   get blocks(): boolean {
-    return this.#numBegun < this.activities.length || this.#running.some(({ stepped }) => stepped);
+    return this.#numBegun < this.activities.length || this.#isStepping();
+  }
+
+  /** Whether something of several steps runs. */
+  #isStepping(): boolean {
+    if (this.#running === undefined) return this.#numBegun === 1 && this.activities[0]?.stepped === true;
+    return this.#running.some(({ stepped }) => stepped);
   }
 
   begin(target: CallTarget): void {
-    while (this.#numBegun < this.activities.length && !this.#running.some(({ stepped }) => stepped)) {
+    while (this.#numBegun < this.activities.length && !this.#isStepping()) {
       const next = this.activities[this.#numBegun++];
       if (next === undefined) return;
       next.begin(target);
-      this.#running.push(next);
+      this.#running?.push(next);
     }
   }
 
   /** Goes on with what was begun. @returns whether all of it is done */
   advance(target: CallTarget): boolean {
     const running = this.#running;
+    if (running === undefined) return this.activities[0]?.advance() ?? true;
     let left = 0;
     for (let i = 0; i < running.length; i++) {
       const one = running[i];

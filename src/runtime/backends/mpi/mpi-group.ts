@@ -27,7 +27,7 @@ import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } fro
 import type { MpiQueue } from "./mpi-queue.ts";
 import { PairMessages } from "./pair-messages.ts";
 import { type PrepareContext, type Prepared, prepareBarrier, prepareCollective } from "./prepare-calls.ts";
-import { quickAllReduce } from "./quick-calls.ts";
+import { QuickCalls } from "./quick-calls.ts";
 
 const NO_BYTES = new Uint8Array(0);
 
@@ -39,6 +39,7 @@ export class MpiGroup implements GroupDriver {
   readonly #sequence: CallSequence;
   readonly #context: PrepareContext;
   readonly #messages: PairMessages;
+  readonly #quick: QuickCalls;
 
   constructor(rank: MpiContext, queue: MpiQueue, plans: HostGroup | undefined) {
     const { group, ranks, control, generation } = queue.options;
@@ -55,6 +56,7 @@ export class MpiGroup implements GroupDriver {
       rank: control.member,
       size: ranks.length,
     };
+    this.#quick = new QuickCalls(this.#context, rank.options.mpi, generation);
     const sweep = () => this.#messages.sweep();
     this.#messages = new PairMessages(
       rank.options.mpi,
@@ -86,8 +88,7 @@ export class MpiGroup implements GroupDriver {
 
   quick(op: string, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
     if (op !== "all_reduce" || !this.queue.isIdle) return undefined;
-    const { mpi, generation } = this.#rank.options;
-    const parts = quickAllReduce(this.#context, mpi, generation, data, options);
+    const parts = this.#quick.allReduce(data, options);
     return parts === undefined ? undefined : this.#push(parts, undefined);
   }
 

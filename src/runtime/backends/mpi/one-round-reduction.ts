@@ -40,12 +40,16 @@ export class OneRoundReduction implements Activity {
     this.#call = call;
   }
 
-  /** Copies this rank's input in, and says so: before the call's turn too, when every earlier call of the group is done here. */
+  /**
+   * Copies this rank's input in, and says so: before the call's turn too, when every earlier call of the group is done here.
+   * A reduction that is done can be brought once more, for the next call of the same memory.
+   */
   bring(copy: MemoryCopy): void {
     const group = this.#group;
     const { arena, place, ranks, me } = group;
     const own = ranks[me] ?? 0;
     this.#copy = copy;
+    this.#isDone = false;
     this.#half = group.numPieces & 1;
     this.#awaited = group.numTold + 1;
     group.numPieces++;

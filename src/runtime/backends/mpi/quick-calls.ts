@@ -1,14 +1,16 @@
 /**
  * The short way for what programs call in their inner loops: an all-reduce of tensors in host memory by a named operator, with
- * no options but the output, in a group that has nothing pending. It checks the same things with fewer objects. What is
- * not of that form, or wrong, goes the long way (prepare-calls.ts), which gives it the same number and the same bytes.
+ * no options but the output, in a group that has nothing pending. It checks the same things with fewer objects, and keeps
+ * what it made of the last call for the next one of the same tensors. What is not of that form, or wrong, goes the long way
+ * (prepare-calls.ts), which gives it the same number and the same bytes.
  */
-import { isLegal, REDUCE_OPS, type ReduceOp, type Storage, Tensor } from "../../../core/index.ts";
+import { type DType, isLegal, REDUCE_OPS, type ReduceOp, type Storage, Tensor } from "../../../core/index.ts";
 import type { MpiDType } from "../../../foreign/mpi/index.ts";
 import type { Data, OutputOptions } from "../../comm/index.ts";
+import type { Arrival } from "../../progress/index.ts";
 import { ExchangeCall } from "./host-exchange.ts";
 import { PIECE_BYTES } from "./move-calls.ts";
-import { type Activity, type EntryParts, SingleCall } from "./mpi-entry.ts";
+import { type Activity, type EntryParts, RequestCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
 import type { PrepareContext } from "./prepare-calls.ts";
@@ -19,77 +21,121 @@ const NAMED_OPS: ReadonlySet<unknown> = new Set(REDUCE_OPS);
 const NONE: readonly number[] = Object.freeze([]);
 const NO_COUNTS = { root: 0, counts: undefined, sendCounts: NONE, recvCounts: NONE } as const;
 
-/** Whether a call may use this memory as it is: host memory of this generation that is not freed. */
-function isUsable({ closed, generation, buffer, kind }: Storage, own: number): boolean {
-  return closed === undefined && buffer !== undefined && kind !== "device" && (generation === 0 || generation === own);
+/** Whether a call may use this memory as it is: host memory of this generation that is not freed, detached or made smaller. */
+function isUsable({ closed, generation, buffer, kind, sizeBytes }: Storage, own: number): boolean {
+  return (
+    closed === undefined &&
+    buffer !== undefined &&
+    kind !== "device" &&
+    buffer.byteLength >= sizeBytes &&
+    (generation === 0 || generation === own)
+  );
 }
 
-/** @param generation of the world @returns undefined where the long way has to look */
-export function quickAllReduce(
-  { addresses, sequence, plans, rank, size }: PrepareContext,
-  mpi: MpiProcess,
-  generation: number,
-  input: Data | undefined,
-  options: OutputOptions & { readonly op?: ReduceOp },
-): EntryParts | undefined {
-  const { output = input, dtype: told, signal, timeoutMs, algorithm, op: redop = "sum" } = options;
-  if (algorithm !== undefined || told !== undefined || signal !== undefined || timeoutMs !== undefined)
-    return undefined;
-  if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
-  if (typeof redop !== "string" || !NAMED_OPS.has(redop)) return undefined;
-  const { dtype, sizeBytes, storage } = input;
-  if (output.dtype !== dtype || output.size !== input.size || sizeBytes === 0 || sizeBytes > PIECE_BYTES)
-    return undefined;
-  if (!isUsable(storage, generation) || !isUsable(output.storage, generation) || !isLegal(redop, dtype))
-    return undefined;
-  const isInPlace = input.byteOffset === output.byteOffset;
-  if (storage.buffer === output.storage.buffer && !isInPlace) return undefined;
-  const addressOf = (one: Tensor) => addresses.at(one.storage.buffer as ArrayBufferLike, one.byteOffset);
-  const by = plans === undefined ? "mpi" : plans.serves("all_reduce", dtype, sizeBytes);
-  const native = by === "mpi" && isPlain(redop) ? nativeOp(dtype, redop) : undefined;
-  let activity: Activity;
-  if (by === "exchange" && plans !== undefined) {
-    if (isOneRound(sizeBytes, size)) {
-      const one = new OneRoundReduction(plans, {
-        dtype,
-        redop,
-        send: addressOf(input),
-        recv: addressOf(output),
-        sizeBytes,
-      });
-      one.bring(mpi.library.copy);
-      activity = one;
-    } else {
-      const [send, recv] = [addresses.span(input.data), addresses.span(output.data)];
-      activity = new ExchangeCall(plans, {
-        op: "all_reduce",
-        dtype,
-        count: input.size,
-        redop,
-        rank,
-        size,
-        send,
-        recv,
-        ...NO_COUNTS,
-      });
-    }
-  } else {
-    if (native === undefined || (isInPlace && storage.buffer === output.storage.buffer)) return undefined;
-    const { dtypes, ops } = mpi.library.handles;
-    const [send, recv, type, operator] = [addressOf(input), addressOf(output), dtypes[dtype as MpiDType], ops[native]];
-    activity = new SingleCall("MPI_Iallreduce", ({ mpi: { library }, comm }, request) =>
-      library.api.MPI_Iallreduce(send, recv, input.size, type, operator, comm, request),
-    );
+/** MPI's own all-reduce, of addresses. */
+class AddressedAllReduce extends RequestCall {
+  readonly #send: number;
+  readonly #recv: number;
+  readonly #count: number;
+  readonly #type: number;
+  readonly #operator: number;
+
+  constructor(send: number, recv: number, count: number, type: number, operator: number) {
+    super("MPI_Iallreduce");
+    this.#send = send;
+    this.#recv = recv;
+    this.#count = count;
+    this.#type = type;
+    this.#operator = operator;
   }
-  plans?.count("all_reduce", dtype, sizeBytes);
-  return {
-    op: "all_reduce",
-    arrivals: [sequence.plain("all_reduce", dtype, input.size, redop, 0)],
-    activities: [activity],
-    regions: output === input ? [regionOf(input)] : [regionOf(input), regionOf(output)],
-    result: output,
-    sizeBytes,
-  };
+
+  protected issue(mpi: MpiProcess, comm: number, request: number): number {
+    const { api } = mpi.library;
+    return api.MPI_Iallreduce(this.#send, this.#recv, this.#count, this.#type, this.#operator, comm, request);
+  }
+}
+
+/** A call that has ended, and what can serve the next of the same tensors. It holds them: 2 MiB each at most. */
+interface LastCall {
+  readonly input: Tensor;
+  readonly output: Tensor;
+  readonly redop: ReduceOp;
+  readonly by: "mpi" | "exchange";
+  readonly arrival: Arrival;
+  readonly activities: readonly [Activity];
+  readonly regions: NonNullable<EntryParts["regions"]>;
+}
+
+export class QuickCalls {
+  readonly #context: PrepareContext;
+  readonly #mpi: MpiProcess;
+  /** Of the world. */
+  readonly #generation: number;
+  #last: LastCall | undefined;
+
+  constructor(context: PrepareContext, mpi: MpiProcess, generation: number) {
+    this.#context = context;
+    this.#mpi = mpi;
+    this.#generation = generation;
+  }
+
+  /** For a group that has nothing pending. @returns undefined where the long way has to look */
+  allReduce(input: Data | undefined, options: OutputOptions & { readonly op?: ReduceOp }): EntryParts | undefined {
+    const { output = input, dtype: told, signal, timeoutMs, algorithm, op: redop = "sum" } = options;
+    if (algorithm !== undefined || told !== undefined || signal !== undefined || timeoutMs !== undefined)
+      return undefined;
+    if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
+    if (!isUsable(input.storage, this.#generation) || !isUsable(output.storage, this.#generation)) return undefined;
+    const { dtype, sizeBytes } = input;
+    const { plans, sequence } = this.#context;
+    const by = plans === undefined ? "mpi" : plans.serves("all_reduce", dtype, sizeBytes);
+    let last = this.#last;
+    let arrival: Arrival;
+    if (last?.input === input && last.output === output && last.redop === redop && last.by === by) {
+      arrival = sequence.again(last.arrival);
+      const [activity] = last.activities;
+      if (activity instanceof OneRoundReduction) activity.bring(this.#mpi.library.copy);
+    } else {
+      const activity = this.#activity(input, output, redop, by);
+      if (activity === undefined || by === undefined) return undefined;
+      arrival = sequence.plain("all_reduce", dtype, input.size, redop, 0);
+      const regions = output === input ? [regionOf(input)] : [regionOf(input), regionOf(output)];
+      last = { input, output, redop, by, arrival, activities: [activity], regions };
+      this.#last = activity instanceof ExchangeCall ? undefined : last;
+    }
+    plans?.count("all_reduce", dtype, sizeBytes);
+    const { activities, regions } = last;
+    return { op: "all_reduce", arrivals: [arrival], activities, regions, result: output, sizeBytes };
+  }
+
+  /** Makes what moves the data, and begins it where that can be before the call's turn. */
+  #activity(input: Tensor, output: Tensor, redop: ReduceOp, by: "mpi" | "exchange" | undefined): Activity | undefined {
+    const { addresses, plans, rank, size } = this.#context;
+    const { dtype, sizeBytes, storage } = input;
+    if (typeof redop !== "string" || !NAMED_OPS.has(redop)) return undefined;
+    if (output.dtype !== dtype || output.size !== input.size || sizeBytes === 0 || sizeBytes > PIECE_BYTES)
+      return undefined;
+    if (!isLegal(redop, dtype)) return undefined;
+    const isInPlace = input.byteOffset === output.byteOffset;
+    if (storage.buffer === output.storage.buffer && !isInPlace) return undefined;
+    const addressOf = (one: Tensor) => addresses.at(one.storage.buffer as ArrayBufferLike, one.byteOffset);
+    if (by === "exchange" && plans !== undefined) {
+      if (isOneRound(sizeBytes, size)) {
+        const [send, recv] = [addressOf(input), addressOf(output)];
+        const one = new OneRoundReduction(plans, { dtype, redop, send, recv, sizeBytes });
+        one.bring(this.#mpi.library.copy);
+        return one;
+      }
+      const [send, recv] = [addresses.span(input.data), addresses.span(output.data)];
+      const count = input.size;
+      return new ExchangeCall(plans, { op: "all_reduce", dtype, count, redop, rank, size, send, recv, ...NO_COUNTS });
+    }
+    const native = by === "mpi" && isPlain(redop) ? nativeOp(dtype as DType, redop) : undefined;
+    if (native === undefined || (isInPlace && storage.buffer === output.storage.buffer)) return undefined;
+    const { dtypes, ops } = this.#mpi.library.handles;
+    const [send, recv] = [addressOf(input), addressOf(output)];
+    return new AddressedAllReduce(send, recv, input.size, dtypes[dtype as MpiDType], ops[native]);
+  }
 }
 
 const regionOf = ({ storage, byteOffset, sizeBytes }: Tensor) => ({
