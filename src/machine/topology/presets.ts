@@ -254,7 +254,8 @@ function entryOf(chip: Part): Entry {
 
 /** A part by name, with a count: one device of it, up to eight in one machine. */
 function partPreset(name: string): Preset | undefined {
-  const found = readPartCount(name);
+  // China's parts come on the boards of those that they stand for.
+  const found = readPartCount(name.replace(/^hgx-(?=(?:a800|h800|h20)-\d+$)/, ""));
   if (found === undefined) return undefined;
   const { part: chip, count } = found;
   const entry = entryOf(chip);
@@ -339,6 +340,7 @@ export const PRESET_NAMES: readonly string[] = [
   "tpu-v5e-8",
   "tpu-v5p-8",
   "tpu-v6e-8",
+  "tpu-v7x-4",
   ...APPLE_PRESETS,
 ];
 

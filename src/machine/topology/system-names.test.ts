@@ -23,6 +23,19 @@ describe("names of systems", () => {
     ["rtx 6000 pro", 1, "RTX PRO 6000 Blackwell Workstation", 96, 1792],
     ["rtx pro 6000 max-q", 1, "RTX PRO 6000 Blackwell Max-Q", 96, 1792],
     ["h20 141gb", 1, "H20-3e", 141, 4800],
+    ["hgx-h800-8", 8, "H800", 80, 3350],
+    ["hgx h20", 8, "H20", 96, 4000],
+    ["8x h800 sxm", 8, "H800", 80, 3350],
+    ["GTX 1660", 1, "GTX 1660", 6, 192],
+    ["rtx 3080 12gb", 1, "RTX 3080 12GB", 12, 912],
+    ["gtx 970", 1, "GTX 970", 4, 196.3],
+    ["tesla m40 24gb", 1, "Tesla M40 24GB", 24, 288],
+    ["rx 6600", 1, "RX 6600", 8, 224],
+    ["2x RX 580", 2, "RX 580", 8, 256],
+    ["ironwood-64", 64, "TPU v7x", 192, 7380],
+    ["tpu7x-standard-4t", 4, "TPU v7x", 192, 7380],
+    ["ct6e-standard-8t", 8, "TPU v6e", 32, 1640],
+    ["g4-standard-96", 2, "RTX PRO 6000", 96, 1597],
     ["w7800 48gb", 1, "PRO W7800 48GB", 48, 864],
     ["m3 ultra 512gb", 1, "Apple M3 Ultra", 512, 819],
     ["mac studio m2 ultra 64gb", 1, "Apple M2 Ultra", 64, 800],
@@ -60,7 +73,7 @@ describe("names of systems", () => {
     expect(found[0]?.memoryBandwidthGBps).toBe(bandwidth);
   });
 
-  it.each(["3080 12gb", "h100z", "m3 ultra 384gb", "two", "mac studio", "6 of them"])("%s names nothing", (text) => {
+  it.each(["3080 24gb", "h100z", "m3 ultra 384gb", "two", "mac studio", "6 of them"])("%s names nothing", (text) => {
     expect(parseSystem(text)).toBeUndefined();
   });
 

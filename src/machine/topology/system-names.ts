@@ -21,14 +21,18 @@ const NUMBERS: Readonly<Record<string, number>> = wordTable({
 });
 
 /** Boards that are sold in eights, where a count is left out. */
-const EIGHTS = /^hgx-(?:a100|h100|h200|b200|b300)$/;
+const EIGHTS = /^hgx-(?:a100|a800|h100|h800|h20|h200|b200|b300)$/;
 
 const withoutOwner = (name: string) =>
   name
     // Google's own names of slices: `v5litepod-16`, `tpu v6e-8`, `trillium-8`.
-    .replace(/^(?:(?:google|cloud)\s+)*(?:tpu[\s-]*)?(?=v(?:4|5e|5p|5litepod|6e)-\d+$|trillium-\d+$)/, "tpu-")
+    .replace(
+      /^(?:(?:google|cloud)\s+)*(?:tpu[\s-]*)?(?=v(?:4|5e|5p|5litepod|6e|7x?)-\d+$|(?:trillium|ironwood)-\d+$)/,
+      "tpu-",
+    )
     .replace(/^tpu-v5litepod-/, "tpu-v5e-")
     .replace(/^tpu-trillium-/, "tpu-v6e-")
+    .replace(/^(?:tpu-(?:ironwood|v7)|tpu7x)-/, "tpu-v7x-")
     .replace(/^(?:aws|amazon|ec2|gcp|google(?: cloud)?|azure|oci|oracle)\s+(?=\S)/, "")
     .replace(/^(?:apple\s+)?(?:mac(?:book)?\s*(?:studio|pro|mini|air)?|imac)\s+(?:with\s+)?(?=m\d)/, "")
     .replace(/^apple\s+(?=m\d)/, "");

@@ -5,6 +5,8 @@ import { buildInventory, cpu, type HostSpec, type Preset, part, pcie, torus } fr
 const TPU = {
   v4: { key: "tpu-v4", coresPerChip: 2, iciGBps: 50, dims: 3, maxChips: 4096 },
   v5p: { key: "tpu-v5p", coresPerChip: 2, iciGBps: 100, dims: 3, maxChips: 8960 },
+  // 1,200 GB/s a chip in both directions, over six links. Slices count chips.
+  v7x: { key: "tpu-v7x", coresPerChip: 1, iciGBps: 100, dims: 3, maxChips: 9216 },
   v5e: { key: "tpu-v5e", coresPerChip: 1, iciGBps: 50, dims: 2, maxChips: 256 },
   v6e: { key: "tpu-v6e", coresPerChip: 1, iciGBps: 112, dims: 2, maxChips: 256 },
 } as const;
@@ -26,12 +28,12 @@ function tpuShape(chips: number, dims: number): number[] | undefined {
 }
 
 /**
- * A TPU slice under Google's own names: `v4-N` and `v5p-N` count TensorCores (two a chip), `v5e-N` and `v6e-N` chips.
- * Dimensions of v4/v5p wrap when all are multiples of 4, those of v5e/v6e when 16 long. Four chips a host (one host
+ * A TPU slice under Google's own names: `v4-N` and `v5p-N` count TensorCores (two a chip), `v5e-N`, `v6e-N` and `v7x-N`
+ * (Ironwood) chips. Dimensions of v4/v5p/v7x wrap when all are multiples of 4, those of v5e/v6e when 16 long. Four chips a host (one host
  * for v5e/v6e up to 8).
  */
 export function tpuPreset(name: string): Preset | undefined {
-  const match = /^tpu-(v4|v5e|v5p|v6e)-(\d{1,5})$/.exec(name);
+  const match = /^tpu-(v4|v5e|v5p|v6e|v7x)-(\d{1,5})$/.exec(name);
   if (match === null) return undefined;
   const spec = TPU[match[1] as keyof typeof TPU];
   const chips = Number(match[2]) / spec.coresPerChip;
@@ -42,7 +44,9 @@ export function tpuPreset(name: string): Preset | undefined {
     const accepted =
       spec.dims === 2
         ? "a power of two from 1 to 256 chips"
-        : "2 TensorCores a chip: 8, 16, 32, 64, 128, then multiples of 128";
+        : spec.coresPerChip === 2
+          ? "2 TensorCores a chip: 8, 16, 32, 64, 128, then multiples of 128"
+          : "4, 8, 16, 32, 64 chips, then multiples of 64";
     throw new InvalidArgumentError("preset", name, `${match[1]}-N with N as Google offers it (${accepted})`);
   }
   const wraps = shape.map((extent) => (spec.dims === 3 ? shape.every((e) => e % 4 === 0) : extent === 16));

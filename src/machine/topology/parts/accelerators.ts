@@ -1,12 +1,22 @@
 /** Accelerators that are no GPUs: Gaudi, TPUs, Trainium and Inferentia. Narrower patterns stand first. */
 import { GIB, type Part, partsOf } from "./part.ts";
 
-type TpuRow = readonly [arch: string, memoryGiB: number, GBps: number, bf16: number, i8: number, match: RegExp];
+type TpuRow = readonly [
+  arch: string,
+  memoryGiB: number,
+  GBps: number,
+  bf16: number,
+  i8: number,
+  match: RegExp,
+  f8?: number,
+];
 const TPUS: readonly TpuRow[] = [
   ["v4", 32, 1228, 275, 275, /^TPU v4$/],
   ["v5e", 16, 819, 197, 393, /^TPU v5(e| lite)$/],
   ["v5p", 95, 2765, 459, 918, /^TPU v5p$/],
   ["v6e", 32, 1640, 918, 1836, /^TPU v6(e| lite)$/],
+  // Ironwood multiplies 8-bit floats, not integers.
+  ["v7x", 192, 7380, 2307, 0, /^TPU ?(v7x?|7x)$/, 4614],
 ];
 
 export const ACCELERATOR_PARTS: readonly Part[] = [
@@ -45,14 +55,14 @@ export const ACCELERATOR_PARTS: readonly Part[] = [
       source: "Habana Gaudi HL-205 data sheet",
     },
   ]),
-  ...TPUS.map(([arch, memoryGiB, memoryBandwidthGBps, bf16, i8, match]) => ({
+  ...TPUS.map(([arch, memoryGiB, memoryBandwidthGBps, bf16, i8, match, f8 = 0]) => ({
     family: "tpu" as const,
     vendor: "Google",
     key: `tpu-${arch}`,
     name: `TPU ${arch}`,
     memoryBytes: memoryGiB * GIB,
     memoryBandwidthGBps,
-    peakTflops: { bf16, i8 },
+    peakTflops: { bf16, ...(i8 > 0 && { i8 }), ...(f8 > 0 && { f8e4m3: f8, f8e5m2: f8 }) },
     arch,
     match,
     source: `Google Cloud TPU ${arch} documentation`,

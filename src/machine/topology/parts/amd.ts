@@ -104,7 +104,19 @@ const ROWS: readonly Row[] = [
   ["rx6900xt", "AMD Radeon RX 6900 XT", "gfx1030", 16, 512, [23, 46.1, 0, 92.2], 300, /RX 6900 XT/],
   ["rx6800xt", "AMD Radeon RX 6800 XT", "gfx1030", 16, 512, [20.7, 41.5, 0, 82.9], 300, /RX 6800 XT/],
   ["rx6800", "AMD Radeon RX 6800", "gfx1030", 16, 512, [16.2, 32.3, 0, 64.7], 250, /RX 6800(?! XT)/],
+  ["rx6750xt", "AMD Radeon RX 6750 XT", "gfx1031", 12, 432, [13.3, 26.6, 0, 53.2], 250, /RX 6750 XT/],
   ["rx6700xt", "AMD Radeon RX 6700 XT", "gfx1031", 12, 384, [13.2, 26.4, 0, 52.8], 230, /RX 6700 XT/],
+  ["rx6650xt", "AMD Radeon RX 6650 XT", "gfx1032", 8, 280, [10.8, 21.6, 0, 43.2], 176, /RX 6650 XT/],
+  ["rx6600xt", "AMD Radeon RX 6600 XT", "gfx1032", 8, 256, [10.6, 21.2, 0, 42.4], 160, /RX 6600 XT/],
+  ["rx6600", "AMD Radeon RX 6600", "gfx1032", 8, 224, [8.9, 17.9, 0, 35.7], 132, /RX 6600(?! XT)/],
+  ["rx5700xt", "AMD Radeon RX 5700 XT", "gfx1010", 8, 448, [9.8, 19.5, 0, 0], 225, /RX 5700 XT/],
+  ["rx5700", "AMD Radeon RX 5700", "gfx1010", 8, 448, [7.9, 15.9, 0, 0], 180, /RX 5700(?! XT)/],
+  ["vega64", "AMD Radeon RX Vega 64", "gfx900", 8, 484, [12.7, 25.3, 0, 0], 295, /RX Vega 64/],
+  ["vega56", "AMD Radeon RX Vega 56", "gfx900", 8, 410, [10.5, 21.1, 0, 0], 210, /RX Vega 56/],
+  // Polaris has no faster 16-bit floats.
+  ["rx590", "AMD Radeon RX 590", "gfx803", 8, 256, [7.1, 7.1, 0, 0], 225, /RX 590/],
+  ["rx580", "AMD Radeon RX 580", "gfx803", 8, 256, [6.2, 6.2, 0, 0], 185, /RX 580/],
+  ["rx570", "AMD Radeon RX 570", "gfx803", 8, 224, [5.1, 5.1, 0, 0], 150, /RX 570/],
 ];
 
 export const AMD_PARTS: readonly Part[] = ROWS.map(

@@ -111,7 +111,8 @@ export const NVIDIA_CARDS: readonly Part[] = [
   ...cards("8.6", [
     ["rtx3090ti", "GeForce RTX 3090 Ti", 24_564, 1008, [40, 80, 0, 320], 450, /RTX 3090 Ti/],
     ["rtx3080ti", "GeForce RTX 3080 Ti", 12_288, 912, [34.1, 68, 0, 273], 350, /RTX 3080 Ti(?! Laptop)/],
-    ["rtx3080", "GeForce RTX 3080", 10_240, 760, [29.8, 59.5, 0, 238], 320, /RTX 3080(?! (Ti|Laptop))/],
+    ["rtx3080-12", "GeForce RTX 3080 12GB", 12_288, 912, [30.6, 61.3, 0, 245], 350, /RTX 3080 12GB/],
+    ["rtx3080", "GeForce RTX 3080", 10_240, 760, [29.8, 59.5, 0, 238], 320, /RTX 3080(?! (Ti|Laptop|12GB))/],
     ["rtx3070", "GeForce RTX 3070", 8192, 448, [20.3, 40.6, 0, 162.6], 220, /RTX 3070(?! (Ti|Laptop))/],
     ["rtx3070ti", "GeForce RTX 3070 Ti", 8192, 608, [21.7, 43.5, 0, 174], 290, /RTX 3070 Ti(?! Laptop)/],
     ["rtx3060ti", "GeForce RTX 3060 Ti", 8192, 448, [16.2, 32.4, 0, 129.6], 200, /RTX 3060 Ti/],
@@ -133,11 +134,14 @@ export const NVIDIA_CARDS: readonly Part[] = [
     ["rtx2070s", "GeForce RTX 2070 SUPER", 8192, 448, [9.1, 36.3, 0, 145], 215, /RTX 2070 SUPER/],
     ["rtx2070", "GeForce RTX 2070", 8192, 448, [7.5, 29.9, 0, 119.4], 175, /RTX 2070(?! SUPER)/],
     ["rtx2060", "GeForce RTX 2060", 6144, 336, [6.5, 25.8, 0, 103.2], 160, /RTX 2060(?! SUPER)/],
+    ["rtx2060s", "GeForce RTX 2060 SUPER", 8192, 448, [7.2, 28.7, 0, 114.8], 175, /RTX 2060 SUPER/],
+    ["gtx1660", "GeForce GTX 1660", 6144, 192, [5, 10, 0, 20.1], 120, /GTX 1660(?! (Ti|SUPER))/],
     ["gtx1660ti", "GeForce GTX 1660 Ti", 6144, 288, [5.4, 10.9, 0, 21.7], 120, /GTX 1660 Ti/],
     ["gtx1660s", "GeForce GTX 1660 SUPER", 6144, 336, [5, 10, 0, 20.1], 125, /GTX 1660 SUPER/],
     ["gtx1650", "GeForce GTX 1650", 4096, 128, [3, 6, 0, 11.9], 75, /GTX 1650/],
     ["rtx6000-turing", "Quadro RTX 6000", 24_576, 672, [16.3, 130.5, 0, 261], 260, /Quadro RTX 6000/],
     ["rtx5000-turing", "Quadro RTX 5000", 16_384, 448, [11.2, 89.2, 0, 178.4], 230, /Quadro RTX 5000/],
+    ["rtx4000-turing", "Quadro RTX 4000", 8192, 416, [7.1, 57, 0, 113.9], 160, /Quadro RTX 4000/],
     ["titan-rtx", "TITAN RTX", 24_576, 672, [16.3, 130.5, 0, 261], 280, /TITAN RTX/],
     ["rtx8000", "Quadro RTX 8000", 46_080, 672, [16.3, 130.5, 0, 261], 260, /Quadro RTX 8000/],
   ]),
@@ -152,6 +156,18 @@ export const NVIDIA_CARDS: readonly Part[] = [
     ["gtx1070ti", "GeForce GTX 1070 Ti", 8192, 256, [8.2, 0, 0, 32.7], 180, /GTX 1070 Ti/],
     ["gtx1070", "GeForce GTX 1070", 8192, 256, [6.5, 0, 0, 25.8], 150, /GTX 1070(?! Ti)/],
     ["gtx1060", "GeForce GTX 1060 6GB", 6144, 192, [4.4, 0, 0, 17.5], 120, /GTX 1060 6GB/],
+    ["gtx1060-3", "GeForce GTX 1060 3GB", 3072, 192, [3.9, 0, 0, 15.7], 120, /GTX 1060 3GB/],
+    ["gtx1050ti", "GeForce GTX 1050 Ti", 4096, 112, [2.1, 0, 0, 8.6], 75, /GTX 1050 Ti/],
+  ]),
+  // Maxwell multiplies in f32 alone.
+  ...cards("5.2", [
+    ["m40-24", "Tesla M40 24GB", 24_576, 288, [6.8, 0, 0, 0], 250, /Tesla M40 24GB/],
+    ["m40", "Tesla M40", 12_288, 288, [6.8, 0, 0, 0], 250, /Tesla M40(?! 24GB)/],
+    ["titan-x-maxwell", "GeForce GTX TITAN X", 12_288, 336.6, [6.6, 0, 0, 0], 250, /GTX TITAN X/],
+    ["gtx980ti", "GeForce GTX 980 Ti", 6144, 336.6, [6.1, 0, 0, 0], 250, /GTX 980 Ti/],
+    ["gtx980", "GeForce GTX 980", 4096, 224.4, [5, 0, 0, 0], 165, /GTX 980(?! Ti)/],
+    // Its last 512 MiB hang on one slow channel: 3.5 GiB are read at 196 GB/s.
+    ["gtx970", "GeForce GTX 970", 4096, 196.3, [3.9, 0, 0, 0], 145, /GTX 970/, { note: ", 7 of 8 channels" }],
   ]),
   ...cards("9.0", [
     ["h20", "H20", 97_871, 4000, [44, 148, 296, 296], 500, /\bH20\b(?!-3e)/],
