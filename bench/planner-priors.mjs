@@ -34,13 +34,19 @@ export const PRIORS = {
   "llama.cpp/groupedFillRows": [8, 0.5],
   // Some 17 kernels a layer, 4 to 5 us each: the NVIDIA points are of early 2024, before CUDA graphs were the rule.
   "llama.cpp/layerOverheadUs": [80, 0.5],
-  "llama.cpp/apple/layerOverheadUs": [100, 0.5],
+  "llama.cpp/apple/layerOverheadUs": [60, 0.5],
+  // Masks, shifts, conversions and scales of a 4-bit weight by its Metal kernels; 4-bit files decode at half of f16's bytes/s.
+  "llama.cpp/apple/unpackOperations": [8, 0.5],
+  "llama.cpp/apple-m3/unpackOperations": [3, 0.5],
+  // No dot products of bytes: weights are expanded as on Apple's first GPUs.
+  "llama.cpp/maxwell/unpackOperations": [8, 0.5],
   // Measured in 2025, with CUDA graphs.
   "llama.cpp/spark/layerOverheadUs": [40, 0.5],
   "llama.cpp/hopper-pcie/matmul16": 0.25,
   "llama.cpp/ampere/matmul16": 0.4,
-  "llama.cpp/ada/matmul16": 0.7,
-  "llama.cpp/ampere-rtx/matmul16": 0.6,
+  // Of the rate with f16 sums, which GeForce cards do not halve.
+  "llama.cpp/ada/matmul16": 0.4,
+  "llama.cpp/ampere-rtx/matmul16": 0.4,
   "llama.cpp/hopper-pcie/matmulPacked": 0.2,
   "llama.cpp/ampere/matmulPacked": 0.35,
   "llama.cpp/ada/matmulPacked": 0.35,
@@ -110,6 +116,8 @@ export const PRIORS = {
   "gaudi2/memoryBandwidth": 0.8,
   "gaudi3/memoryBandwidth": 0.8,
   // Training
+  // Megatron-LM (arXiv 1909.08053, section 5): 39 of 125 TFLOP/s on a V100 with all else that a step does.
+  "volta/train16": 0.4,
   "ampere/train16": 0.7,
   "hopper/train16": 0.6,
   // The share that Megatron reaches in FP8 there, where casts come on top: its bf16 cannot be half as fast.
@@ -124,8 +132,11 @@ export const PRIORS = {
   trainRoutedPasses: [24, 0.3],
   // Megatron's grouped MLP adds them in a loop over its experts, with a split, a concatenation and an activation of its own.
   trainBiasPasses: [8, 0.5],
+  // Read in 16 bits, written in 8 twice (a transposed copy), for the forward pass and for the gradients: 8 bytes in three.
+  trainCastBytes: [1.3, 0.3],
   trainCollectives: [0.4, 0.5],
   trainExchanges: [0.5, 0.6],
+  trainShards: [0.5, 0.5],
   "tpu/train16": 0.8,
   "neuron/train16": 0.45,
 };

@@ -38,6 +38,28 @@ describe("llama.cpp on several GPUs", () => {
     expect(Math.abs((workload.promptTokens * 1e3) / estimates.prefillMs / published - 1)).toBeLessThan(0.25);
   });
 
+  it.each([
+    ["rtx3090", 4239.64],
+    ["rtx4080", 6758.9],
+    ["a6000", 4315.18],
+  ])(
+    "8B f16 reads prompts on %s with f16 sums, which GeForce cards do not halve: near %d tokens/s",
+    (name, published) => {
+      const { estimates, workload } = planOn(name, { outputTokens: 1, quant: "f16", engine: "llama.cpp" });
+      expect(Math.abs((workload.promptTokens * 1e3) / estimates.prefillMs / published - 1)).toBeLessThan(0.25);
+    },
+  );
+
+  it("decodes 4-bit weights by arithmetic on an M1 Max: an M3 Max of the same bandwidth is a third faster and more", () => {
+    const speed = (hardware: string, quant: string) =>
+      planOn(hardware, { quant, model: modelPreset("llama-3.1-8b") }).estimates.decodeTokensPerSecondPerUser;
+    // Published: 50.74 to 34.49 in q4_k_m, 22.39 to 18.43 in f16.
+    const [packed, plain] = ["q4_k_m", "f16"].map((quant) => speed("m3-max", quant) / speed("m1-max", quant));
+    expect(packed).toBeGreaterThan(1.15);
+    expect(plain).toBeLessThan(1.25);
+    expect(packed).toBeGreaterThan((plain ?? 0) * 1.1);
+  });
+
   it("decodes users together, stage after stage: two GPUs are no faster than twice the layers allow", () => {
     const [one, eight] = [planOn("2x rtx4090"), planOn("2x rtx4090", { batch: 8, outputTokens: 512 })];
     expect(eight.estimates.decodeStepMs).toBeGreaterThan(one.estimates.decodeStepMs);

@@ -130,11 +130,6 @@ export const CPU_TFLOPS_PER_CORE = 0.05;
 
 /** Times that norms, residuals, rotary embedding and activation move a token's hidden state and MLP columns. Fitted as above. */
 export const ELEMENTWISE_PASSES = { hidden: 24, columns: 1.7 } as const;
-/** Fraction of the gradient all-reduce that hides behind the backward pass (bucketed overlap, PyTorch DDP paper, VLDB 2020). */
-export const GRADIENT_OVERLAP = 0.5;
-/** Fraction of ZeRO-3's parameter gathers that hides behind compute (prefetch, PyTorch FSDP, arXiv 2304.11277). */
-export const GATHER_OVERLAP = 0.5;
-
 /** What an optimizer in host memory is updated at: PCIe 4 both ways and a CPU's share of its memory, bytes/s. */
 export const HOST_BANDWIDTH = 25e9;
 

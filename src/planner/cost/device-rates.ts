@@ -72,9 +72,14 @@ function productRate(
     return of(eight * fourBitFactor(device), "matmul4");
   }
   if (format.compute === "f8e4m3" && eight !== undefined) return of(eight, "matmul8");
-  if (format.bits >= 16) return of(peak(device, format.compute) ?? half, "matmul16");
-  // llama.cpp multiplies packed weights in 8-bit integers, whose rate GeForce cards do not halve as they halve 16-bit floats'.
+  // llama.cpp multiplies packed weights in 8-bit integers and f16 weights with f16 sums (ggml-cuda asks cuBLAS for
+  // CUBLAS_COMPUTE_16F from Volta on). GeForce cards halve neither rate, as they do that of f32 sums, which tables give.
   const integers = engine === "llama.cpp" ? (device.peakTflops?.i8 ?? 0) / 2 : 0;
+  if (format.bits >= 16) {
+    const wide = peak(device, format.compute) ?? half;
+    const sumsInHalf = format.compute === "f16" && device.family === "nvidia-gpu" && Number(device.arch) >= 7;
+    return of(sumsInHalf ? Math.max(wide, integers) : wide, "matmul16");
+  }
   return of(Math.max(half, integers), "matmulPacked", true);
 }
 

@@ -72,6 +72,8 @@ export interface Pass {
 interface Group {
   readonly elements: number;
   readonly bytes: number;
+  /** Inputs and outputs of its products. */
+  readonly ends: number;
   /** In the workload's format; left in 16 bits otherwise. */
   readonly isFormatted: boolean;
 }
@@ -88,9 +90,11 @@ function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec)
   const hasExperts = slice.model.layerKinds.some((kind) => kind.mlp.kind === "moe");
   let elements = 0;
   let bytes = 0;
+  let ends = 0;
   for (const weight of weights) {
     const shape = shardShape(weight, slice.tp, slice.ep, kvHeadsOf(layer));
     elements += shape.copies * shape.out * shape.input;
+    ends += shape.copies * (shape.out + shape.input);
     bytes += bytesOf(weight, shape, slice.format, hasExperts);
   }
   const isFormatted =
@@ -98,7 +102,7 @@ function groupOf(weights: readonly WeightSpec[], slice: Slice, layer: LayerSpec)
     slice.format.restBits < 16 ||
     !hasExperts ||
     weights.some((weight) => weight.perExpert);
-  return { elements, bytes, isFormatted };
+  return { elements, bytes, ends, isFormatted };
 }
 
 function shardOf(layer: LayerSpec, slice: Slice): KindShard {
@@ -153,9 +157,13 @@ export class LayerTimes {
 
   /** Streaming a group's weights. */
   #readUs(group: Group, share = 1): number {
-    const { bandwidth, achievable, product } = this.#slice.rates;
-    const packed = group.isFormatted && product.packed ? achievable.packedBandwidth : 1;
-    return ((group.bytes * share) / (bandwidth * achievable.memoryBandwidth * packed)) * 1e6;
+    const { bandwidth, achievable, product, attentionFlops } = this.#slice.rates;
+    const isPacked = group.isFormatted && product.packed;
+    const packed = isPacked ? achievable.packedBandwidth : 1;
+    const streamedUs = ((group.bytes * share) / (bandwidth * achievable.memoryBandwidth * packed)) * 1e6;
+    // Whole bytes need no masks and shifts.
+    if (!isPacked || this.#slice.format.bits >= 8) return streamedUs;
+    return streamedUs + ((group.elements * share * achievable.unpackOperations) / attentionFlops) * 1e6;
   }
 
   /** Multiplying `rows` vectors with `elements` weights of a group. */
@@ -170,6 +178,13 @@ export class LayerTimes {
     const flops = group.isFormatted ? product.flops : attentionFlops;
     const fraction = achievable[group.isFormatted ? product.kind : "matmul16"];
     return ((2 * elements * rows) / (flops * fraction)) * 1e6;
+  }
+
+  /** Casting `rows` inputs and outputs of products to 8-bit floats and back, with the transposed copies that gradients need. */
+  #castUs(group: Group, ends: number, rows: number): number {
+    if (!this.#slice.trainsInEight || !group.isFormatted) return 0;
+    const { bandwidth, achievable } = this.#slice.rates;
+    return ((rows * ends * achievable.trainCastBytes) / (bandwidth * achievable.memoryBandwidth)) * 1e6;
   }
 
   /** Costs that were asked for before: many candidates of a search differ in what costs no time here. */
@@ -207,6 +222,7 @@ export class LayerTimes {
         this.#multiplyUs(group, group.elements, rows, training),
         achievable.sharpness,
       );
+      if (training) cost.memory += this.#castUs(group, group.ends, tokens);
     }
     const hidden = model.hiddenSize;
     let columns = 0;
@@ -238,6 +254,7 @@ export class LayerTimes {
         const inner = shard.hasExpertBias ? hidden + 2 * layer.mlp.expertIntermediateSize : 0;
         const routed = copies * (hidden * achievable.trainRoutedPasses + inner * achievable.trainBiasPasses);
         cost.memory += (routed / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
+        cost.memory += this.#castUs(shard.expert, shard.expert.ends / held, tokens * expertsPerToken * fullest);
       }
       columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
       // Dispatch in the weights' width where that is narrower; results come back in 16 bits.

@@ -22,6 +22,8 @@ export interface Achievable {
   readonly memoryBandwidth: number;
   /** The same of weights that are expanded on the fly, on top of it. */
   readonly packedBandwidth: number;
+  /** Operations that expand one weight where GPUs have too few to hide them behind memory: Apple's, Maxwell. */
+  readonly unpackOperations: number;
   /** Fraction of the dense peak that large matrix products reach, by the width of what is multiplied. */
   readonly matmul16: number;
   readonly matmul8: number;
@@ -71,8 +73,15 @@ export interface Achievable {
   /** Training: the same of adding experts' biases to their inputs and inner columns. */
   readonly trainBiasPasses: number;
   readonly trainAttention: number;
+  /** Training in 8 bits: bytes that casting moves forward for each element that goes into a product or comes out of it. */
+  readonly trainCastBytes: number;
   /** Training: share of tensor-parallel collectives that is not hidden. */
   readonly trainCollectives: number;
+  /**
+   * Training: share of gradient and weight exchanges of data parallelism that is not hidden. Buckets and prefetching overlap them
+   * (PyTorch DDP, VLDB 2020; FSDP, arXiv 2304.11277), but they take memory bandwidth and multiprocessors from what they hide behind.
+   */
+  readonly trainShards: number;
   /** Training: share of expert-parallel exchanges that is not hidden. */
   readonly trainExchanges: number;
 }
@@ -83,6 +92,7 @@ const DEFAULTS: Omit<
   "memoryBandwidth" | "attention" | "kvBandwidth" | "layerOverheadUs" | "stepOverheadUs" | "matmul16" | "trainMixture16"
 > = {
   packedBandwidth: 0.9,
+  unpackOperations: 0,
   matmul8: 0.65,
   matmul4: 0.55,
   matmulPacked: 0.5,
@@ -103,8 +113,10 @@ const DEFAULTS: Omit<
   trainRoutedPasses: 24,
   trainBiasPasses: 8,
   trainAttention: 0.35,
+  trainCastBytes: 1.3,
   trainCollectives: 0.6,
   trainExchanges: 0.6,
+  trainShards: 0.5,
   sharpness: 4,
 };
 
@@ -132,7 +144,10 @@ function nvidiaGeneration(arch: string | undefined, name: string): string {
   if (capability === 8.7) return "orin";
   if (capability >= 8.6) return "ampere-rtx";
   if (capability >= 8) return "ampere";
-  return "volta";
+  if (capability >= 7.5) return "turing";
+  if (capability >= 7) return "volta";
+  // P100 (6.0) has no dot products of bytes yet.
+  return capability >= 6.1 ? "pascal" : "maxwell";
 }
 
 /** The generation that constants are given for. */
@@ -151,7 +166,8 @@ export function generationOf(device: Device): string {
     case "gaudi":
       return device.arch ?? "gaudi";
     case "apple-gpu":
-      return "apple";
+      // From the M3 on, GPUs issue integer and float operations side by side.
+      return /\bM[12]\b/.test(device.name) ? "apple" : "apple-m3";
     default:
       return device.family;
   }
@@ -163,6 +179,7 @@ export function generationOf(device: Device): string {
  */
 const NEAREST: Readonly<Record<string, { readonly like: string; readonly names?: readonly ConstantName[] }>> =
   wordTable({
+    "llama.cpp/apple-m3": { like: "llama.cpp/apple" },
     "llama.cpp/thor": { like: "llama.cpp/spark" },
     "llama.cpp/orin": { like: "llama.cpp/ampere-rtx" },
     // Parts as young as DGX Spark never ran llama.cpp without CUDA graphs.
@@ -175,10 +192,9 @@ const NEAREST: Readonly<Record<string, { readonly like: string; readonly names?:
     "vllm/cdna4": { like: "vllm/cdna3" },
     "vllm/cdna2": { like: "vllm/cdna3", names: ["layerOverheadUs", "stepOverheadUs", "sequenceOverheadUs"] },
     ...Object.fromEntries(
-      ["hopper", "hopper-pcie", "blackwell", "ada", "blackwell-rtx", "ampere-rtx", "volta"].map((generation) => [
-        `vllm/${generation}`,
-        { like: "vllm/ampere", names: ["layerOverheadUs"] },
-      ]),
+      ["hopper", "hopper-pcie", "blackwell", "ada", "blackwell-rtx", "ampere-rtx", "turing", "volta"].map(
+        (generation) => [`vllm/${generation}`, { like: "vllm/ampere", names: ["layerOverheadUs"] }],
+      ),
     ),
   });
 
@@ -213,6 +229,13 @@ function usualEngine(device: Device, format: WeightFormat): Engine {
   return format.compute === "f8e4m3" || format.fourBit ? "tensorrt-llm" : "vllm";
 }
 
+/**
+ * Boards whose power limit keeps products from their data sheet's peak: the fraction that is left. T4: 24 of 65 TFLOP/s at its
+ * 70 W (forums.developer.nvidia.com/t/264462, answered by NVIDIA).
+ */
+const POWER_CAPPED: readonly (readonly [RegExp, number])[] = [[/\bT4\b/, 24 / 65]];
+const PRODUCTS = ["matmul16", "matmul8", "matmulPacked", "train16", "trainMixture16"] as const;
+
 /** Constants of an engine on a device. `constants` stand before the shipped ones. */
 export function achievableOn(device: Device, engine: Engine, constants: TimeConstants = {}): Achievable {
   const generation = generationOf(device);
@@ -236,7 +259,10 @@ export function achievableOn(device: Device, engine: Engine, constants: TimeCons
     }),
   ) as unknown as Achievable;
   // One trainer is as good as the other where nothing else is known.
-  return { ...found, trainMixture16: found.trainMixture16 ?? found.train16 };
+  const whole = { ...found, trainMixture16: found.trainMixture16 ?? found.train16 };
+  const [, cap] = POWER_CAPPED.find(([board]) => board.test(device.name)) ?? [];
+  if (cap === undefined) return whole;
+  return { ...whole, ...Object.fromEntries(PRODUCTS.map((name) => [name, Math.min(whole[name], cap)])) };
 }
 
 /** How much faster 4-bit floats multiply than 8-bit ones; 0 where the device has no units for them. */

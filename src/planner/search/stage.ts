@@ -4,14 +4,7 @@
  */
 
 import { allGatherUs, allReduceUs, reduceScatterUs } from "../cost/collectives.ts";
-import {
-  COMMUNICATOR_BYTES,
-  FRAGMENTATION,
-  FRAMEWORK_RESERVE_BYTES,
-  GATHER_OVERLAP,
-  GRADIENT_OVERLAP,
-  HOST_BANDWIDTH,
-} from "../cost/constants.ts";
+import { COMMUNICATOR_BYTES, FRAGMENTATION, FRAMEWORK_RESERVE_BYTES, HOST_BANDWIDTH } from "../cost/constants.ts";
 import type { Rates } from "../cost/device-rates.ts";
 import { addCost, type Cost, NO_COST, type Pass, totalUs } from "../cost/layer-time.ts";
 import { type Checkpointing, forwardBytes, logitsBytes, lossBytes, savedBytesPerToken } from "../memory/activations.ts";
@@ -205,7 +198,7 @@ export class StageModel {
     );
   }
 
-  /** What data parallelism costs: ZeRO-3's gathers every microbatch, gradients and optimizer once a step. */
+  /** What data parallelism costs: ZeRO-3's gathers and sharded gradients every microbatch, all else once a step. */
   #exchange(first: number, end: number, isFirst: boolean, isLast: boolean): { zero: number; sync: number } {
     const { axes, zeroStage } = this.candidate;
     const { optimizer: spec, gradientBytes, offload } = this.workload;
@@ -218,19 +211,23 @@ export class StageModel {
     const optimizer = (states / (bandwidth * this.rates.achievable.memoryBandwidth)) * 1e6;
     const dpLink = this.#dpLink ?? this.blockClass.links.cp;
     if (group === 1) return { zero: 0, sync: optimizer };
-    const exchangeUs = (elements: number, ranks: number) =>
-      zeroStage === 0
-        ? allReduceUs(elements * gradientBytes, ranks, dpLink)
-        : reduceScatterUs(elements * gradientBytes, ranks, dpLink) +
-          allGatherUs(elements * gradientBytes, ranks, dpLink);
-    const gradients = exchangeUs(trained - experts, group) + (experts > 0 ? exchangeUs(experts, replicas) : 0);
+    const seen = this.rates.achievable.trainShards;
+    const overAll = (exchangeUs: typeof allReduceUs, bytes: number) =>
+      exchangeUs((trained - experts) * bytes, group, dpLink) +
+      (experts > 0 ? exchangeUs(experts * bytes, replicas, dpLink) : 0);
+    const reduced = overAll(zeroStage === 0 ? allReduceUs : reduceScatterUs, gradientBytes) * seen;
+    // Sharded gradients leave nothing to sum up on the spot: each microbatch's are scattered. The stages below keep whole
+    // gradients, and exchange them once a step.
+    const [each, once] = zeroStage >= 2 ? [reduced, 0] : [0, reduced];
+    // Stages 1 and 2 gather the new weights once.
+    const renewed = zeroStage === 1 || zeroStage === 2 ? overAll(allGatherUs, 2) * seen : 0;
     const all = this.#all(first, end, isFirst, isLast);
     const allExperts = between(this.#tables.expertElements, first, end);
     const gatherUs =
       allGatherUs((all - allExperts) * 2, group, dpLink) +
       (allExperts > 0 ? allGatherUs(allExperts * 2, replicas, dpLink) : 0);
-    const gathers = zeroStage === 3 ? 2 * gatherUs * (1 - GATHER_OVERLAP) : 0;
-    return { zero: gathers, sync: optimizer + gradients * (1 - GRADIENT_OVERLAP) };
+    const gathers = zeroStage === 3 ? 2 * gatherUs * seen : 0;
+    return { zero: gathers + each, sync: optimizer + once + renewed };
   }
 
   /** Memory of one rank of the stage, item by item; items of nothing are absent. */
