@@ -62,6 +62,7 @@ async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Prom
   const names = { peer, self: `host ${rank}`, secret: "CHORALE_SECRET" };
   const until = runningTime() + joinTimeoutMs;
   let why = "";
+  let cause: unknown;
   const patience = sayWhenLong(() => `trying to reach ${peer}: ${why}`);
   try {
     for (;;) {
@@ -71,15 +72,20 @@ async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Prom
       } catch (error) {
         const isTaken = plan.minCount !== undefined && String(error).includes(IS_TAKEN);
         if (error instanceof InvalidArgumentError && !isTaken) throw error;
-        const { code } = error as { readonly code?: string };
-        const text = error instanceof Error ? error.message : String(error);
-        why = isTaken || error instanceof FormatError ? text : `${REASONS[code ?? ""] ?? text} (${code ?? "no code"})`;
+        // An attempt that ended with the time for all of them had less than its own: the one before says more.
+        if (why === "" || timeoutMs === ATTEMPT_MS || runningTime() < until) {
+          const { code } = error as { readonly code?: string };
+          const text = error instanceof Error ? error.message : String(error);
+          why =
+            isTaken || error instanceof FormatError ? text : `${REASONS[code ?? ""] ?? text} (${code ?? "no code"})`;
+          cause = error;
+        }
         if (runningTime() + PAUSE_MS > until) {
           throw new UnavailableError(
             peer,
             `${why}; tried for ${joinTimeoutMs / 1000} s`,
             "See that --rdzv names the host with node rank 0 and its port, and that this host may reach it.",
-            { cause: error },
+            { cause },
           );
         }
       }

@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
@@ -199,23 +200,34 @@ describe("what several hosts are refused with", () => {
 
   it("a first host that is not there, or has no address", async () => {
     await expect(start({ nodes })).rejects.toThrow(/host 0 at 127\.0\.0\.1:9.*nothing listens there.*ECONNREFUSED/);
-    const nowhere = { ...nodes, rendezvous: "no-such-host.invalid:29517" };
+    const nowhere = { ...nodes, joinTimeoutMs: 1_000, rendezvous: "no-such-host.invalid:29517" };
     await expect(start({ nodes: nowhere })).rejects.toThrow(/cannot be looked up/);
     await expect(start({ nodes: { ...nodes, rank: 0, rendezvous: "192.0.2.1:29517" } })).rejects.toThrow(
       /192\.0\.2\.1:29517 to listen on is not available: this host does not have it/,
     );
   });
 
+  it("a first host that answers once, with what that was, however short the last attempt was", async () => {
+    let calls = 0;
+    const server = createServer((socket) => void (calls++ === 0 && socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as { port: number };
+    const late = start({ nodes: { ...nodes, joinTimeoutMs: 700, rendezvous: `127.0.0.1:${port}` } });
+    await expect(late).rejects.toThrow(/launcher of host 0 at .* sent .*; tried for 0\.7 s/);
+    expect(calls).toBe(2);
+    server.close();
+  });
+
   it("hosts that do not come, by number, with what was refused", { timeout: 20_000 }, async () => {
     const port = await freePort();
     const rendezvous = `127.0.0.1:${port}`;
-    const first = start({ nodes: { count: 3, rank: 0, rendezvous, joinTimeoutMs: 2_500 } });
+    const first = start({ nodes: { count: 3, rank: 0, rendezvous, joinTimeoutMs: 4_000 } });
     first.catch(() => {});
-    await expect(start({ nodes: { count: 2, rank: 1, rendezvous, joinTimeoutMs: 2_000 } })).rejects.toThrow(
+    await expect(start({ nodes: { count: 2, rank: 1, rendezvous, joinTimeoutMs: 10_000 } })).rejects.toThrow(
       /told of 2 hosts, and host 0 of 3/,
     );
     vi.stubEnv("CHORALE_SECRET", "another secret of some length");
-    await expect(start({ nodes: { count: 3, rank: 1, rendezvous, joinTimeoutMs: 2_000 } })).rejects.toThrow(
+    await expect(start({ nodes: { count: 3, rank: 1, rendezvous, joinTimeoutMs: 10_000 } })).rejects.toThrow(
       /CHORALE_SECRET.*the one that the launcher of host 0/,
     );
     vi.stubEnv("CHORALE_SECRET", secret);
