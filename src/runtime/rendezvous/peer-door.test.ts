@@ -12,7 +12,7 @@ afterEach(() => {
   for (const cleanup of cleanups.splice(0).reverse()) cleanup();
 });
 
-async function open(handshakeMs = 5_000, refusal?: string) {
+async function open(handshakeMs = 20_000, refusal?: string) {
   const refused: string[] = [];
   const welcomed: [Introduction, PeerSocket][] = [];
   const door = await PeerDoor.open({
@@ -44,8 +44,8 @@ describe("connections between ranks", () => {
   it("are made by two that know the secret, with keys of their own", async () => {
     const { door, welcomed } = await open();
     const [first, second] = [
-      await knock(at(door.port), introduction, { secret, timeoutMs: 5_000 }),
-      await knock(at(door.port), { ...introduction, index: 1 }, { secret, timeoutMs: 5_000 }),
+      await knock(at(door.port), introduction, { secret, timeoutMs: 20_000 }),
+      await knock(at(door.port), { ...introduction, index: 1 }, { secret, timeoutMs: 20_000 }),
     ];
     cleanups.push(
       () => first.socket.destroy(),
@@ -59,11 +59,11 @@ describe("connections between ranks", () => {
 
   it("are refused without the secret, with a reason that does not show it, and by a reason of the door's", async () => {
     const { door, refused, welcomed } = await open();
-    const wrong = knock(at(door.port), introduction, { secret: "x".repeat(32), timeoutMs: 5_000 });
+    const wrong = knock(at(door.port), introduction, { secret: "x".repeat(32), timeoutMs: 20_000 });
     await expect(wrong).rejects.toThrow(/the secret is "not shown"; expected the one that rank 0 at 127/);
     expect(refused).toEqual([expect.stringMatching(/^127\.0\.0\.1:\d+ does not know the secret$/)]);
-    const other = await open(5_000, "rank 1 is connected already");
-    await expect(knock(at(other.door.port), introduction, { secret, timeoutMs: 5_000 })).rejects.toThrow(
+    const other = await open(20_000, "rank 1 is connected already");
+    await expect(knock(at(other.door.port), introduction, { secret, timeoutMs: 20_000 })).rejects.toThrow(
       /rank 1 is connected already \(by rank 0 at/,
     );
     expect([...welcomed, ...other.welcomed]).toEqual([]);
@@ -73,7 +73,7 @@ describe("connections between ranks", () => {
     const { door } = await open();
     const { port } = door;
     door.close();
-    await expect(knock(at(port), introduction, { secret, timeoutMs: 5_000 })).rejects.toThrow(/ECONNREFUSED/);
+    await expect(knock(at(port), introduction, { secret, timeoutMs: 20_000 })).rejects.toThrow(/ECONNREFUSED/);
     const silent = createServer(() => {}).listen(0, "127.0.0.1");
     const rude = createServer((socket) => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")).listen(0, "127.0.0.1");
     cleanups.push(
@@ -85,7 +85,7 @@ describe("connections between ranks", () => {
     await expect(knock(at(portOf(silent)), introduction, { secret, timeoutMs: 100 })).rejects.toThrow(
       /did not answer within 100 ms/,
     );
-    await expect(knock(at(portOf(rude)), introduction, { secret, timeoutMs: 5_000 })).rejects.toThrow(
+    await expect(knock(at(portOf(rude)), introduction, { secret, timeoutMs: 20_000 })).rejects.toThrow(
       /rank 0 at .* sent/,
     );
     const elsewhere = PeerDoor.open({ secret, host: "192.0.2.1", refuse: () => undefined, welcome: () => {} });
@@ -108,7 +108,7 @@ describe("connections between ranks", () => {
     cleanups.push(() => proxy.close());
     await once(proxy, "listening");
     const { port } = proxy.address() as { port: number };
-    const real = await knock(at(port), introduction, { secret, timeoutMs: 5_000 });
+    const real = await knock(at(port), introduction, { secret, timeoutMs: 20_000 });
     cleanups.push(() => real.socket.destroy());
     const thief = await stranger(door.port);
     const closed = once(thief, "close");
@@ -127,7 +127,7 @@ describe("connections between ranks", () => {
     expect(door.numStrangers).toBe(0);
     expect(refused).toHaveLength(300);
     expect(refused.filter((reason) => reason.includes("in time")).length).toBeLessThanOrEqual(256);
-    const real = await knock(at(door.port), introduction, { secret, timeoutMs: 5_000 });
+    const real = await knock(at(door.port), introduction, { secret, timeoutMs: 20_000 });
     real.socket.destroy();
   });
 
@@ -162,7 +162,7 @@ describe("connections between ranks", () => {
       { numRuns: 100 },
     );
     expect(welcomed).toEqual([]);
-    const real = await knock(at(door.port), introduction, { secret, timeoutMs: 5_000 });
+    const real = await knock(at(door.port), introduction, { secret, timeoutMs: 20_000 });
     real.socket.destroy();
   }, 30_000);
 });

@@ -42,7 +42,7 @@ async function join(store: RendezvousStore, rank: number, other: Partial<Claims>
     claims: claims(rank, other),
     host: "127.0.0.1",
     port: store.port,
-    timeoutMs: 2_000,
+    timeoutMs: 20_000,
   });
   cleanups.push(() => door.close());
   return door;
@@ -163,7 +163,7 @@ describe("the rendezvous", () => {
     const { store: first } = await open();
     const { port } = first;
     first.close();
-    const late = TcpBootstrap.join({ secret, claims: claims(1), host: "127.0.0.1", port, timeoutMs: 5_000 });
+    const late = TcpBootstrap.join({ secret, claims: claims(1), host: "127.0.0.1", port, timeoutMs: 20_000 });
     const { store } = await open({ port });
     expect(store.port).toBe(port);
     (await late).close();
@@ -199,7 +199,7 @@ describe("the rendezvous", () => {
   });
 
   it("fails the world when ranks are missing at the deadline, naming them and who was refused", async () => {
-    const { store } = await open({ joinTimeoutMs: 150 });
+    const { store } = await open({ joinTimeoutMs: 1_000 });
     const a = await join(store, 0);
     await join(store, 1, { version: "0.0.1" }).catch(() => {});
     const cause = await new Promise<{ rank: number; message: string }>((resolve) => a.onFailure(resolve));
@@ -282,7 +282,7 @@ describe("a stranger at the rendezvous", () => {
   });
 
   it.each([["nothing"], ["a byte now and then"]])("who says %s has little time", async (what) => {
-    const { store, refused } = await open({ handshakeMs: 60 });
+    const { store, refused } = await open({ handshakeMs: 300 });
     const peer = await stranger(store.port);
     const drip = what === "nothing" ? undefined : setInterval(() => peer.socket.write(Buffer.of(0)), 10);
     await peer.closed;
@@ -365,7 +365,7 @@ describe("a stranger at the rendezvous", () => {
     const a = await join(store, 0);
     const proxy = await openProxy(store);
     const host = "127.0.0.1";
-    const b = await TcpBootstrap.join({ secret, claims: claims(1), host, port: proxy.port, timeoutMs: 2_000 });
+    const b = await TcpBootstrap.join({ secret, claims: claims(1), host, port: proxy.port, timeoutMs: 20_000 });
     await Promise.all([a.store.barrier("all"), b.store.barrier("all")]);
     expect([await b.store.add("n", 5), await a.store.add("n", 2)]).toEqual([5, 7]);
     // A key of the bootstrap is another one.

@@ -18,6 +18,8 @@ const introduction: Introduction = { from: 1, to: 0, index: 0, worldSize: 2, gen
 const host = "127.0.0.1";
 const authority = new Authority();
 const tls: TlsIdentity = { ca: authority.cert, ...authority.issue() };
+/** What arrives at the other side of a connection arrives at some time. */
+const PATIENCE = { timeout: 20_000 };
 const cleanups: (() => void)[] = [];
 afterEach(() => {
   for (const cleanup of cleanups.splice(0).reverse()) cleanup();
@@ -125,7 +127,7 @@ describe.skipIf(process.platform === "win32")("connections over TLS", () => {
     const none = connectTls({ ...at, ca: tls.ca, checkServerIdentity: () => undefined });
     const [error] = (await once(none, "error")) as [Error];
     expect(String(error)).toMatch(/certificate required/i);
-    await expect.poll(() => refused.join("\n")).toMatch(/shows no certificate/);
+    await expect.poll(() => refused.join("\n"), PATIENCE).toMatch(/shows no certificate/);
     expect(refused.join("\n")).toMatch(/shows a certificate (of another authority|that is refused)/);
     // And the secret besides.
     const wrong = knock(at, introduction, { secret: "x".repeat(32), timeoutMs: 20_000, tls });
@@ -136,7 +138,7 @@ describe.skipIf(process.platform === "win32")("connections over TLS", () => {
     const plain = await PeerDoor.open({ secret, host, refuse: () => undefined, welcome: () => {} });
     cleanups.push(() => plain.close());
     await expect(call({ host, port: plain.port }, tls)).rejects.toThrow(/TLS is ".*uses no TLS/);
-    await expect.poll(() => plain.refusals.join()).toMatch(/uses TLS, and this side does not/);
+    await expect.poll(() => plain.refusals.join(), PATIENCE).toMatch(/uses TLS, and this side does not/);
     const { refused, at } = await open();
     await expect(call(at, undefined)).rejects.toThrow(/TLS is "off"; expected on, as at rank 0/);
     expect(refused.join()).toMatch(/said nothing: it uses no TLS/);
@@ -177,7 +179,7 @@ describe.skipIf(process.platform === "win32")("connections over TLS", () => {
       socket.on("error", () => {});
       socket.end(bytes);
     }
-    await expect.poll(() => refused.length, { timeout: 20_000 }).toBeGreaterThan(100);
+    await expect.poll(() => refused.length, PATIENCE).toBeGreaterThan(100);
     expect(refused.join()).toMatch(/made room for another|said nothing/);
     const ours = await call(at, tls);
     const theirs = await welcomed;

@@ -26,7 +26,7 @@ function host(
     backend: "tcp",
     module,
     data: { until: 3 },
-    nodes: { rank, hostTimeoutMs: 5_000, joinTimeoutMs: 20_000, ...nodes },
+    nodes: { rank, hostTimeoutMs: 20_000, joinTimeoutMs: 20_000, ...nodes },
     backendOptions: { host: `127.0.0.${rank + 1}` },
     timeoutMs: 60_000,
     graceMs: 500,

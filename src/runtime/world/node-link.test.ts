@@ -57,7 +57,7 @@ async function linked(tamper: (frames: readonly Buffer[]) => readonly Buffer[]) 
   }).listen(0, "127.0.0.1");
   await once(proxy, "listening");
   const { port } = proxy.address() as { port: number };
-  const atSecond = await knock({ host: "127.0.0.1", port }, introduction, { secret, timeoutMs: 5_000 });
+  const atSecond = await knock({ host: "127.0.0.1", port }, introduction, { secret, timeoutMs: 20_000 });
   const heard: NodeMessage[] = [];
   const lost = new Promise<string>((resolve) => {
     const listener = { message: (message: NodeMessage) => void heard.push(message), lost: resolve };
@@ -84,7 +84,7 @@ describe("somebody between two launchers", () => {
 
   it("may pass on what they say", async () => {
     const { heard } = await linked((frames) => frames);
-    await expect.poll(() => slots(heard)).toEqual([0, 1, 2, 3]);
+    await expect.poll(() => slots(heard), { timeout: 20_000 }).toEqual([0, 1, 2, 3]);
   });
 
   const changed = (frame: Buffer) => {
@@ -126,7 +126,7 @@ describe("a launcher that says nothing", () => {
           cleanups.push(() => door.close());
           const silent = await knock({ host: "127.0.0.1", port: door.port }, introduction, {
             secret,
-            timeoutMs: 5_000,
+            timeoutMs: 20_000,
           });
           cleanups.push(() => silent.socket.destroy());
         })

@@ -330,7 +330,7 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     await expect(failing).rejects.toThrow("fails");
     expect(pids).toHaveLength(2);
     // A killed process is there until somebody has asked for its code.
-    await vi.waitFor(() => expect(pids.filter(isRunning)).toEqual([]));
+    await vi.waitFor(() => expect(pids.filter(isRunning)).toEqual([]), 10_000);
   });
 
   it("ends when its launcher's socket does, or when the launcher was gone before it began", async () => {

@@ -155,9 +155,14 @@ describe("world.rebuild()", () => {
   });
 
   it("does not run a rank again that has returned; shrink goes on without it", async () => {
-    const run = async (world: World) => {
-      if (world.rank === 0) return "early";
-      await new Promise((resolve) => setTimeout(resolve, world.rank === 1 ? 100 : 10));
+    const run = async (world: World, returned: Int32Array) => {
+      if (world.rank === 0) {
+        Atomics.store(returned, 0, 1);
+        return "early";
+      }
+      while (Atomics.load(returned, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+      // The launcher has the result by then.
+      await new Promise((resolve) => setTimeout(resolve, world.rank === 1 ? 200 : 10));
       if (world.rank === 1) throw new Error("late");
       // Late, the call itself throws.
       const error = await (async () => world.comm.barrier())().catch((caught: Error) => caught);
@@ -165,14 +170,14 @@ describe("world.rebuild()", () => {
       const next = await world.rebuild();
       return [next.rank, next.size];
     };
-    const options = { ranks: 4, run, onOutput: () => {} };
+    const options = () => ({ ranks: 4, run, data: new Int32Array(new SharedArrayBuffer(4)), onOutput: () => {} });
     const events: WorldEvent[] = [];
-    const failing = launch({ ...options, onFailure: "respawn", onEvent: (event) => events.push(event) });
+    const failing = launch({ ...options(), onFailure: "respawn", onEvent: (event) => events.push(event) });
     await expect(failing).rejects.toMatchObject({ rank: 1, cause: { message: "late" } });
     expect(events.find(({ kind }) => kind === "rebuild-refused")).toMatchObject({
       because: "rank 0 has returned already, and a rank that returned is not run again",
     });
-    expect(await launch({ ...options, onFailure: "shrink" })).toEqual([
+    expect(await launch({ ...options(), onFailure: "shrink" })).toEqual([
       [0, 2],
       [1, 2],
     ]);
@@ -212,7 +217,8 @@ describe("world.rebuild()", () => {
       },
     });
     expect(results).toEqual(["before the rebuild is done", "before the rebuild is done"]);
-    expect(performance.now() - start).toBeLessThan(10_000);
+    // Without what the rank asked for, a minute.
+    expect(performance.now() - start).toBeLessThan(25_000);
   });
 
   it("ends by the world's signal and time limit while survivors are awaited", async () => {

@@ -38,7 +38,7 @@ async function world(ranks: readonly [number, number], run: LaunchOptions<unknow
         ranks: count,
         backend: "tcp",
         env: { GREETING: `host ${rank}` },
-        nodes: { count: 2, rank, rendezvous: `127.0.0.1:${port}`, hostTimeoutMs: 4_000, joinTimeoutMs: 20_000 },
+        nodes: { count: 2, rank, rendezvous: `127.0.0.1:${port}`, hostTimeoutMs: 20_000, joinTimeoutMs: 20_000 },
         backendOptions: { host: `127.0.0.${rank + 1}` },
         timeoutMs: 30_000,
         graceMs: 500,

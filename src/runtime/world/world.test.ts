@@ -12,7 +12,9 @@ const ranksFolder = new URL("../../../test/e2e/ranks/", import.meta.url);
 
 describe("runRanks", () => {
   it("does not let a timer that one world left behind fail the next", async () => {
-    const first = await runRanks(2, async () => {
+    const first = await runRanks(2, async (world) => {
+      // Both return long before the timer of the other one.
+      await world.comm.barrier();
       setTimeout(() => {
         throw new Error("late");
       }, 700);
@@ -260,7 +262,7 @@ describe("a world", () => {
         try {
           await comms[0]?.barrier();
         } catch (error) {
-          console.log(`${(error as Error).name} ${performance.now() - start < 1000}`);
+          console.log(`${(error as Error).name} ${performance.now() - start < 20_000}`);
           throw error;
         }
       },

@@ -134,7 +134,7 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       const began = performance.now();
       backend.abandon(new Error("enough"));
       backend.abandon(new Error("twice"));
-      if (performance.now() - began > 2000) say("slow");
+      if (performance.now() - began > 10_000) say("slow");
       const codes = await Promise.all(lone.map((work) => work.then(() => "done", (e) => e.code)));
       const refused = [
         () => world.allReduce(x), () => backend.tensor("f32", [1]), () => backend.download(x), () => backend.upload(x, new Float32Array(100)),

@@ -9,14 +9,14 @@ describe.skipIf(!available)("deadlines of pending calls (needs a C++ compiler)",
   it.each([
     ["on the stream", "allReduce", undefined, 300],
     ["held back", "recv", undefined, 300],
-    // The group's own deadline, 1000 ms, behind a call that has more time.
+    // The group's own deadline, 2500 ms, behind a call that has more time.
     ["behind one with a longer deadline", "allReduce", 60_000, undefined],
   ] as const)("ends a call at its own deadline behind another: %s", async (_, op, first, second) => {
     const [found] = await launch({
       ranks: 2,
       backend: "nccl",
       timeoutMs: 30_000,
-      backendOptions: { timeoutMs: first === undefined ? 15_000 : 1000 },
+      backendOptions: { timeoutMs: first === undefined ? 15_000 : 2500 },
       data: { op, first, second, ended: new Int32Array(new SharedArrayBuffer(4)) },
       run: async (world, { op, first, second, ended }) => {
         const group = await world.comm.split(0);
@@ -40,7 +40,7 @@ describe.skipIf(!available)("deadlines of pending calls (needs a C++ compiler)",
         return { codes, tookMs };
       },
     });
-    const timeoutMs = second ?? 1000;
+    const timeoutMs = second ?? 2500;
     expect(found?.codes).toEqual(Array(2).fill(["TIMEOUT", timeoutMs]));
     expect(found?.tookMs).toBeGreaterThanOrEqual(timeoutMs);
     expect(found?.tookMs).toBeLessThan(10_000);

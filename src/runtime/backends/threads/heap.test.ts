@@ -140,7 +140,7 @@ describe("the heap of a threads world", () => {
     expect(dumpFlight(handle).ranks[2]).toMatchObject({ rank: 2, failed: "the cause" });
     expect(performance.now() - start).toBeLessThan(1000);
     buryRank(handle, 1);
-    await vi.waitFor(() => expect(() => backend.world.barrier()).toThrow(RankFailedError));
+    await vi.waitFor(() => expect(() => backend.world.barrier()).toThrow(RankFailedError), 10_000);
     // Groups that are opened afterwards have failed from the start.
     const late = await backend.group("late", [0, 1]);
     expect(() => late.barrier()).toThrow("rank 2 failed (generation 1): the cause");
