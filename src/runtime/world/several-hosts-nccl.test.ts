@@ -234,9 +234,8 @@ describe.skipIf(library === undefined)("a world of two hosts over NCCL (stand-in
       {},
       (node) => (node === 0 ? { onOutput: () => leaving.abort("the machine is needed") } : { signal: leaving.signal }),
     );
-    // A write to the launcher that has left may fail before its farewell is read.
     expect(String(first?.status === "rejected" && first.reason)).toMatch(
-      /rank [12] failed .*the launcher of host 1 .*(the machine is needed|write EPIPE|ECONNRESET)/,
+      /rank [12] failed .*the launcher of host 1 .*the machine is needed/,
     );
     expect(String(second?.status === "rejected" && second.reason)).toMatch(/the machine is needed/);
   });
