@@ -1,6 +1,8 @@
 /** What each rank of random-faults.mjs does: seeded random collectives with checked results, until it is told to break. */
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 /** A small generator (mulberry32): every rank draws the same calls. */
 function generator(seed) {
@@ -99,7 +101,15 @@ setInterval(() => {
   turnedAt = now;
 }, 20).unref();
 
-function gauges() {
+setFlagsFromString("--expose-gc");
+const collect = runInNewContext("gc");
+
+/** What this process holds once its garbage is collected: a program may still look at the tensors of ended generations. */
+async function gauges() {
+  for (let i = 0; i < 2; i++) {
+    collect();
+    await sleep(5);
+  }
   try {
     const status = readFileSync("/proc/self/status", "utf8");
     const [rssKiB, sharedKiB] = ["VmRSS", "RssShmem"].map((name) =>
@@ -122,7 +132,7 @@ export default async function run(first, { folder, seed }) {
     try {
       await world.comm.barrier();
       stoodMs = 0;
-      say({ kind: "ready", ...about, size, born, at: Date.now(), ...gauges() });
+      say({ kind: "ready", ...about, size, born, at: Date.now(), ...(await gauges()) });
       for (let step = 0; ; step++) {
         if (existsSync(order)) {
           const how = readFileSync(order, "utf8");
