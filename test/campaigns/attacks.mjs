@@ -3,17 +3,22 @@
  * silent connections by the thousand, senders of one byte at a time, and handshakes that are replayed, cut short or out of
  * order. Each victim is a process of its own, which goes on with its own work meanwhile: its memory and its descriptors must
  * stay bounded, and its work must end right. Needs `npm run build` and Linux:
- *   node test/campaigns/attacks.mjs [--frames 100000] [--silent 1000] [--victims store,door,launcher] [--dist dist] [--json]
+ *   node test/campaigns/attacks.mjs [--frames 100000] [--silent 1000] [--victims store,door,launcher] [--tls] [--dist dist] [--json]
+ *
+ * With --tls the victims use TLS. Half of the attackers have no certificate: they send the same bytes in the clear, and changed
+ * handshakes of TLS. The others have one of the right authority, so that all they lack is the secret: they send theirs encrypted.
  */
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { connect, createServer } from "node:net";
-import { loadavg } from "node:os";
+import { loadavg, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
+import { connect as connectTls } from "node:tls";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { transform } from "esbuild";
 import { freePort } from "../support/free-port.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -23,6 +28,7 @@ const { values } = parseArgs({
     frames: { type: "string", default: "100000" },
     silent: { type: "string", default: "1000" },
     victims: { type: "string", default: VICTIMS.join(",") },
+    tls: { type: "boolean", default: false },
     dist: { type: "string", default: join(here, "../../dist") },
     json: { type: "boolean", default: false },
   },
@@ -34,22 +40,42 @@ const MAX_GROWTH_MIB = 150;
 const AT_ONCE = 64;
 const ADDRESSES = 16;
 const FRAMES_A_CONNECTION = 4;
+/**
+ * What 1,000 silent connections may take of descriptors. With TLS a connection takes three of those that have a certificate, of
+ * which 256 are kept, and 256 others are; 64 that the victim has left may wait for their peers, at two each.
+ */
+const maxDescriptors = () => (tls === undefined ? 300 : 4 * 256 + 2 * 64 + 50);
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const secret = randomBytes(32).toString("hex");
 const rendezvous = JSON.stringify(join(resolve(values.dist), "runtime/rendezvous/index.js"));
 const world = JSON.stringify(join(resolve(values.dist), "runtime/world/index.js"));
 
+/** The files of a victim with TLS, as its environment names them, and what an attacker shows. */
+async function makeTls() {
+  const source = readFileSync(join(here, "../support/certificates.ts"), "utf8");
+  const { code } = await transform(source, { loader: "ts", format: "esm" });
+  const { Authority, writeTls } = await import(`data:text/javascript,${encodeURIComponent(code)}`);
+  const authority = new Authority();
+  const folder = mkdtempSync(join(tmpdir(), "chorale-attacks-"));
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+  const { ca, cert, key } = writeTls(folder, authority);
+  const identity = { ca: authority.cert, ...authority.issue("attacker") };
+  return { env: { CHORALE_TLS_CA: ca, CHORALE_TLS_CERT: cert, CHORALE_TLS_KEY: key }, identity };
+}
+const tls = values.tls ? await makeTls() : undefined;
+
 /** Each says `{ port }`, works on, and says `{ ok, ... }` when its standard input ends. */
 const PROGRAMS = {
   // A member that sets and gets all the time.
   store: () => `
-    const { RendezvousStore, TcpBootstrap } = await import(${rendezvous});
+    const { RendezvousStore, TcpBootstrap, tlsFromEnvironment } = await import(${rendezvous});
+    const tls = tlsFromEnvironment(process.env);
     const claims = (rank) => ({ rank, worldSize: 2, generation: 1, version: "v", engine: "e", host: "h", pid: 1 });
     const secret = process.env.CHORALE_SECRET;
-    const store = await RendezvousStore.open({ secret, claims: claims(0) });
+    const store = await RendezvousStore.open({ secret, claims: claims(0), tls });
     const { port } = store;
-    const a = await TcpBootstrap.join({ secret, claims: claims(0), host: "127.0.0.1", port });
+    const a = await TcpBootstrap.join({ secret, claims: claims(0), host: "127.0.0.1", port, tls });
     console.log(JSON.stringify({ port }));
     let turns = 0, slowestMs = 0, failed;
     a.onFailure((cause) => (failed = cause.message));
@@ -64,16 +90,17 @@ const PROGRAMS = {
       turns++;
       await new Promise((done) => setTimeout(done, 5));
     }
-    const b = await TcpBootstrap.join({ secret, claims: claims(1), host: "127.0.0.1", port, timeoutMs: 20_000 });
+    const b = await TcpBootstrap.join({ secret, claims: claims(1), host: "127.0.0.1", port, timeoutMs: 20_000, tls });
     const joined = store.numJoined;
     console.log(JSON.stringify({ ok: failed === undefined && joined === 2, failed, turns, slowestMs: Math.round(slowestMs) }));
     process.exit(0);`,
   // A rank's door: ranks knock all the time.
   door: () => `
-    const { PeerDoor, knock } = await import(${rendezvous});
+    const { PeerDoor, knock, tlsFromEnvironment } = await import(${rendezvous});
+    const tls = tlsFromEnvironment(process.env);
     const secret = process.env.CHORALE_SECRET;
     let welcomed = 0;
-    const door = await PeerDoor.open({ secret, host: "127.0.0.1", refuse: () => undefined, welcome: (_, { socket }) => { welcomed++; socket.destroy(); } });
+    const door = await PeerDoor.open({ secret, tls, host: "127.0.0.1", refuse: () => undefined, welcome: (_, { socket }) => { welcomed++; socket.destroy(); } });
     const { port } = door;
     console.log(JSON.stringify({ port }));
     let turns = 0, crowdedOut = 0, slowestMs = 0, over = false;
@@ -81,7 +108,7 @@ const PROGRAMS = {
     const one = { from: 1, to: 0, index: 0, worldSize: 2, generation: 1, version: "v" };
     const knockOnce = async (timeoutMs) => {
       const began = performance.now();
-      const { socket } = await knock({ host: "127.0.0.1", port }, one, { secret, timeoutMs });
+      const { socket } = await knock({ host: "127.0.0.1", port }, one, { secret, timeoutMs, tls });
       slowestMs = Math.max(slowestMs, performance.now() - began);
       socket.destroy();
     };
@@ -115,7 +142,7 @@ const PROGRAMS = {
 
 async function startVictim(name) {
   const program = PROGRAMS[name](await freePort());
-  const env = { ...process.env, CHORALE_SECRET: secret };
+  const env = { ...process.env, CHORALE_SECRET: secret, ...tls?.env };
   const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
     env,
     stdio: ["pipe", "pipe", "pipe"],
@@ -161,6 +188,29 @@ async function openSocket(port) {
   return socket;
 }
 
+/** A connection of somebody with a certificate. */
+async function openSecure(port) {
+  const socket = connectTls({ ...tls.identity, socket: await openSocket(port), checkServerIdentity: () => undefined });
+  socket.on("error", () => {});
+  socket.resume();
+  await Promise.race([once(socket, "secureConnect"), once(socket, "close"), sleep(5_000)]);
+  return socket;
+}
+
+/** The first bytes of a client that speaks TLS. */
+async function clientHello() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = connectTls({ port: server.address().port, host: "127.0.0.1", ...tls.identity });
+  client.on("error", () => {});
+  const [socket] = await once(server, "connection");
+  const [hello] = await once(socket, "data");
+  socket.destroy();
+  server.close();
+  return hello;
+}
+const hello = tls === undefined ? undefined : await clientHello();
+
 const framed = (text, length = text.length) => {
   const head = Buffer.alloc(4);
   head.writeUInt32BE(length >>> 0);
@@ -187,6 +237,20 @@ const MALFORMED = [
   () => framed(JSON.stringify({ kind: "answer", answer: "{}", proof: hex(32) })),
   () => Buffer.from("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 ];
+/** The same, as handshakes and records of TLS. */
+const MALFORMED_TLS = [
+  () => {
+    const bytes = Buffer.from(hello);
+    for (let i = 0; i < 3; i++) bytes[Math.floor(Math.random() * bytes.length)] ^= 1 + Math.floor(Math.random() * 255);
+    return bytes;
+  },
+  () => hello.subarray(0, 1 + Math.floor(Math.random() * hello.length)),
+  () => Buffer.concat([hello, randomBytes(200)]),
+  () => Buffer.concat([hello, hello]),
+  () => Buffer.concat([Buffer.from([0x16, 3, 1, 0xff, 0xff]), randomBytes(1000)]),
+  () => Buffer.concat([Buffer.from([0x17, 3, 3, 0, 100]), randomBytes(100)]),
+  () => Buffer.from([0x15, 3, 3, 0, 2, 2, 40]),
+];
 
 async function sendMalformed(port, count) {
   let sent = 0;
@@ -194,13 +258,15 @@ async function sendMalformed(port, count) {
     while (sent < count) {
       const many = Math.min(FRAMES_A_CONNECTION, count - sent);
       sent += many;
-      const socket = await openSocket(port).catch(() => undefined);
+      const isSecure = tls !== undefined && sent % 2 === 0;
+      const socket = await (isSecure ? openSecure : openSocket)(port).catch(() => undefined);
       if (socket === undefined) {
         sent -= many;
         await sleep(5);
         continue;
       }
-      const bytes = Array.from({ length: many }, () => MALFORMED[Math.floor(Math.random() * MALFORMED.length)]());
+      const kinds = tls === undefined || isSecure ? MALFORMED : [...MALFORMED, ...MALFORMED_TLS];
+      const bytes = Array.from({ length: many }, () => kinds[Math.floor(Math.random() * kinds.length)]());
       socket.end(Buffer.concat(bytes));
       // Half a frame may leave the other side waiting for the rest.
       await Promise.race([once(socket, "close"), sleep(200)]);
@@ -211,10 +277,13 @@ async function sendMalformed(port, count) {
 }
 
 async function sendSlowly(port) {
-  const sockets = await Promise.all(Array.from({ length: 50 }, () => openSocket(port)));
   const text = framed(JSON.stringify({ kind: "knock", nonce: hex(32), introduction: "{}", proof: hex(32) }));
-  for (let i = 0; i < text.length && i < 60; i++) {
-    for (const socket of sockets) if (!socket.destroyed) socket.write(text.subarray(i, i + 1));
+  const many = (open, bytes) => Array.from({ length: 50 }, async () => ({ socket: await open(port), bytes }));
+  const both = tls === undefined ? many(openSocket, text) : [...many(openSocket, hello), ...many(openSecure, text)];
+  const senders = await Promise.all(both);
+  const sockets = senders.map(({ socket }) => socket);
+  for (let i = 0; i < 60; i++) {
+    for (const { socket, bytes } of senders) if (!socket.destroyed) socket.write(bytes.subarray(i, i + 1));
     await sleep(20);
   }
   for (const socket of sockets) socket.destroy();
@@ -223,7 +292,8 @@ async function sendSlowly(port) {
 async function beSilent(port, count, gauges) {
   const sockets = [];
   for (let i = 0; i < count; i += 50) {
-    sockets.push(...(await Promise.all(Array.from({ length: Math.min(50, count - i) }, () => openSocket(port)))));
+    const open = tls !== undefined && i % 100 === 0 ? openSecure : openSocket;
+    sockets.push(...(await Promise.all(Array.from({ length: Math.min(50, count - i) }, () => open(port)))));
   }
   await sleep(500);
   const during = gauges();
@@ -254,11 +324,12 @@ async function replay(port, dist) {
   // Of another world's size: let in by nobody, but its handshake is whole.
   const claims = { rank: 1, worldSize: 3, generation: 1, version: "v", engine: "e", host: "h", pid: 1 };
   const introduction = { from: 1, to: 0, index: 0, worldSize: 9, generation: 1, version: "other" };
-  await knock(to, introduction, { secret, timeoutMs: 2_000 }).then(
+  const own = tls?.identity;
+  await knock(to, introduction, { secret, timeoutMs: 2_000, tls: own }).then(
     ({ socket }) => socket.destroy(),
     () => {},
   );
-  await TcpBootstrap.join({ secret, claims, ...to, timeoutMs: 2_000 }).then(
+  await TcpBootstrap.join({ secret, claims, ...to, timeoutMs: 2_000, tls: own }).then(
     (one) => one.close(),
     () => {},
   );
@@ -302,7 +373,7 @@ for (const name of values.victims.split(",")) {
   clearInterval(watch);
   const ended = await victim.finish();
   const row = {
-    victim: name,
+    victim: tls === undefined ? name : `${name} over TLS`,
     frames: numFrames,
     framesMs,
     rssMiB: `${before.rssMiB.toFixed(0)} -> ${peakMiB.toFixed(0)} -> ${after.rssMiB.toFixed(0)}`,
@@ -315,8 +386,10 @@ for (const name of values.victims.split(",")) {
   const problem = (text) => problems.push(`${name}: ${text}`);
   if (!ended.ok) problem(`its own work failed: ${JSON.stringify(ended)}`);
   if (peakMiB - before.rssMiB > MAX_GROWTH_MIB) problem(`its memory grew to ${peakMiB.toFixed(0)} MiB`);
-  if (silent.fds - before.fds > 300) problem(`${silent.fds} descriptors with ${numSilent} silent connections`);
-  if (after.fds - before.fds > 70) problem(`${after.fds} descriptors afterwards, ${before.fds} before`);
+  if (silent.fds - before.fds > maxDescriptors())
+    problem(`${silent.fds} descriptors with ${numSilent} silent connections`);
+  if (after.fds - before.fds > (tls === undefined ? 70 : 150))
+    problem(`${after.fds} descriptors afterwards, ${before.fds} before`);
   if (replayed.answers > 0) problem(`${replayed.answers} replayed handshakes were answered`);
   if (replayed.recordedBytes < 100) problem("no handshake was recorded");
   for (const text of victim.leaks()) problem(text);

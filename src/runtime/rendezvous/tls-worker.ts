@@ -56,6 +56,8 @@ const MAX_STRANGERS = 256;
 const KEEP_ALIVE_MS = 5_000;
 /** After the program's end has closed, how long the peer may take to close its own, ms. */
 const LINGER_MS = 5_000;
+/** Connections of which only that is awaited; the oldest goes when there are more. */
+const MAX_LINGERING = 64;
 /** The first byte of a TLS handshake record. */
 const TLS_HANDSHAKE = 0x16;
 /** A frame of the rendezvous (channel.ts), which only a peer without TLS can read. */
@@ -231,9 +233,28 @@ function join(stream: TLSSocket | undefined, fd: number): void {
   inner.once("close", () => {
     if (!stream.writableFinished && !inner.readableEnded) stream.destroy();
   });
-  inner.once("end", () => setTimeout(() => stream.destroy(), LINGER_MS).unref());
+  inner.once("end", () => linger(stream));
   stream.pipe(inner);
   inner.pipe(stream);
+}
+
+const lingering = new Set<TLSSocket>();
+
+/** Gives the peer a moment to close a connection that the program has left. Strangers may be left faster than they close. */
+function linger(stream: TLSSocket): void {
+  const timer = setTimeout(() => stream.destroy(), LINGER_MS).unref();
+  lingering.add(stream);
+  stream.once("close", () => {
+    clearTimeout(timer);
+    lingering.delete(stream);
+  });
+  for (const one of lingering) {
+    if (lingering.size <= MAX_LINGERING) break;
+    // What the program said last goes out first.
+    if (!one.writableFinished) continue;
+    lingering.delete(one);
+    one.destroy();
+  }
 }
 
 /** What the errors of OpenSSL and of Node mean to somebody who wants two processes to meet. */
