@@ -12,20 +12,20 @@ export interface EstimateErrors {
 
 export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
   "llama.cpp decode": {
-    low: 0.866,
-    high: 1.18,
+    low: 0.864,
+    high: 1.2,
     points: 27,
-    generations: ["ada", "ampere", "ampere-rtx", "apple", "hopper-pcie", "spark"],
+    generations: ["ada", "ampere", "ampere-rtx", "apple", "apple-m3", "hopper-pcie", "spark"],
   },
   "llama.cpp prefill": {
-    low: 0.716,
+    low: 0.798,
     high: 1.22,
     points: 8,
-    generations: ["ada", "ampere", "apple", "hopper-pcie", "spark"],
+    generations: ["ada", "ampere", "apple", "apple-m3", "hopper-pcie", "spark"],
   },
   "llama.cpp serving": {
-    low: 0.775,
-    high: 1.26,
+    low: 0.776,
+    high: 1.27,
     points: 5,
     generations: ["spark"],
   },
@@ -36,7 +36,7 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["ampere", "cdna2"],
   },
   "tensorrt-llm prefill": {
-    low: 0.793,
+    low: 0.8,
     high: 1.28,
     points: 7,
     generations: ["ada", "ampere", "hopper"],
@@ -48,8 +48,8 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["ada", "ampere", "blackwell", "blackwell-rtx", "hopper"],
   },
   training: {
-    low: 0.798,
-    high: 1.31,
+    low: 0.819,
+    high: 1.27,
     points: 32,
     generations: ["ampere", "blackwell", "hopper", "neuron", "tpu"],
   },
@@ -60,18 +60,18 @@ export const ESTIMATE_ERRORS: Readonly<Record<string, EstimateErrors>> = {
     generations: ["ampere", "cdna3"],
   },
   "vllm prefill": {
-    low: 0.793,
+    low: 0.8,
     high: 1.22,
     points: 3,
     generations: ["gaudi2"],
   },
   "vllm serving": {
-    low: 0.847,
+    low: 0.848,
     high: 1.22,
     points: 23,
     generations: ["cdna3", "gaudi2", "gaudi3"],
   },
 };
 
-/** The same of 88 points on hardware that no other source speaks of, estimated without their source. */
-export const UNMEASURED_ERRORS = { low: 0.793, high: 1.21 } as const;
+/** The same of 91 points on hardware that no other source speaks of, estimated without their source. */
+export const UNMEASURED_ERRORS = { low: 0.785, high: 1.21 } as const;
