@@ -8,6 +8,7 @@ import { runConformance } from "chorale/conformance";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { ChoiceDocument, ChoiceRow } from "../../src/runtime/executor/internal.ts";
 import { failuresOf } from "../conformance/failures.ts";
+import { buildFakeGpu } from "../helpers/fake-gpu.ts";
 import { type InstalledMpi, MPICH, MPIS, nameOf, OPEN_MPI } from "../helpers/mpi.ts";
 import { scratchFolder } from "../helpers/scratch.ts";
 
@@ -17,6 +18,21 @@ const chorale = new URL("../../.cache/dev/index.js", import.meta.url).href;
 const temporary = scratchFolder("mpi");
 const program = fileURLToPath(new URL("mpi-rank.mjs", import.meta.url));
 const inHost = new URL("mpi-in-host-rank.mjs", import.meta.url);
+
+const FEW_ON_DEVICE = "count=uneven output=apart tensor";
+const fakeGpu = OPEN_MPI.installed ? buildFakeGpu() : undefined;
+const staged = new URL("mpi-staged-rank.mjs", import.meta.url);
+
+/** What a rank of mpi-staged-rank.mjs finds. */
+interface Staged {
+  readonly kind: string;
+  readonly chained: readonly number[];
+  readonly passed: readonly number[];
+  readonly fromHost: readonly number[];
+  readonly inUse: string;
+  readonly freed: string;
+  readonly foreign: string;
+}
 
 interface Ended {
   readonly code: number;
@@ -135,6 +151,39 @@ for (const mpi of MPIS) {
       expect(failuresOf(result)).toEqual([]);
       expect(result.numPassed).toBeGreaterThan(20);
     });
+
+    const gpu = mpi === OPEN_MPI ? fakeGpu : undefined;
+    it.skipIf(gpu === undefined)(
+      "stages tensors on a device, over a stand-in for the driver (Open MPI, with g++)",
+      {
+        timeout: 120_000,
+      },
+      async () => {
+        const onDevice = {
+          backend: "mpi",
+          backendOptions: { devices: [0, 0] },
+          env: { ...env, CHORALE_CUDA_LIBRARY: gpu ?? "" },
+        } as const;
+        const data = { isolation: "process", only: "data", seed, ranks: [2], filter: FEW_ON_DEVICE } as const;
+        const result = await runConformance({ ...onDevice, ...data });
+        expect(failuresOf(result)).toEqual([]);
+        expect(result.numPassed).toBeGreaterThan(9);
+        const found = await launch<Staged>({ ...onDevice, ranks: 2, module: staged });
+        expect(found).toEqual(
+          [0, 1].map((rank) => ({
+            kind: "device",
+            // 1 + 2, doubled by the second call, which reads what the first one wrote.
+            chained: [6, 6, 6],
+            // Sent before anybody received, and in one batch: the other rank's.
+            passed: [11 - rank, 21 - rank],
+            fromHost: [3, 3, 3],
+            inUse: expect.stringMatching(/in use by 1 pending call/),
+            freed: expect.stringMatching(/freed/),
+            foreign: expect.stringMatching(/a tensor on CUDA device 0.*one of this world/),
+          })),
+        );
+      },
+    );
 
     it("has the exchange and plans serve inside the host as it is told to, and keeps the event loop alive", {
       timeout: 60_000,

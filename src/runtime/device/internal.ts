@@ -10,3 +10,4 @@ export type { SegmentListener, SegmentSource } from "./memory-pool.ts";
 export { type OpenedRankDevice, openRankDevice } from "./open-rank-device.ts";
 export { mapSecond, unmapSecond } from "./second-mapping.ts";
 export { callSynchronous } from "./synchronous-call.ts";
+export { freeWorldTensor, worldDeviceTensor } from "./world-tensors.ts";

@@ -23,12 +23,15 @@ import {
   type GroupCommunicator,
   GroupOpenings,
 } from "../../comm/index.ts";
+import type { RankDevice } from "../../device/index.ts";
 import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { type EnteredControl, enterControl, type OpenControl, openMappedControl } from "../../memory/index.ts";
+import { Poller } from "../../progress/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
 import type { HostChoices } from "./host-choices.ts";
 import type { HostPlans } from "./host-plans.ts";
+import { MpiDevice } from "./mpi-device.ts";
 import type { MpiGroup } from "./mpi-group.ts";
 import { MAX_MPI_RANKS, type MpiHandle } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
@@ -48,6 +51,11 @@ export interface MpiOptions {
    * before those, whose kernels are `mpi` and `exchange`.
    */
   readonly choices?: HostChoices;
+  /**
+   * CUDA ordinal of each rank, among the visible devices; ranks may share one. The world's tensors are then in device memory,
+   * and calls on them go through page-locked memory of the host. By default tensors are in host memory.
+   */
+  readonly devices?: readonly number[];
 }
 
 /**
@@ -63,9 +71,17 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
   }
   const all = Array.from({ length: mpi.size }, (_, r) => r);
   const control = enterControl(openMappedControl(handle.control, handle, { attach: true }), rank, all);
+  const poller = new Poller();
+  let device: MpiDevice | undefined;
   try {
-    return new MpiBackend(mpi, handle, rank, control, options);
+    const ordinal = options.devices?.[rank];
+    if (ordinal !== undefined) {
+      const place = { rank, generation: handle.generation, timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS };
+      device = new MpiDevice(ordinal, place, control.segment, poller);
+    }
+    return new MpiBackend({ mpi, handle, rank, control, poller, device }, options);
   } catch (error) {
+    device?.close(false);
     control.withdraw();
     throw error;
   }
@@ -79,6 +95,16 @@ function hostPlansOf({ arena, ranks, choices, topology, measures }: MpiHandle): 
   return { arena: new HostArena(arena, ranks), documents, topology, measures };
 }
 
+/** What a rank has opened before it opens communicators. */
+interface OpenedParts {
+  readonly mpi: MpiProcess;
+  readonly handle: MpiHandle;
+  readonly rank: number;
+  readonly control: EnteredControl;
+  readonly poller: Poller;
+  readonly device: MpiDevice | undefined;
+}
+
 export class MpiBackend implements Backend {
   readonly name = "mpi";
   readonly rank: number;
@@ -89,10 +115,21 @@ export class MpiBackend implements Backend {
   readonly #control: OpenControl;
   readonly #term: WorldTerm;
   readonly #openings = new GroupOpenings();
+  readonly #device: MpiDevice | undefined;
+  /** This rank's device, where the world's tensors are there; and copies to it and from it. */
+  readonly device?: RankDevice;
+  readonly upload?: NonNullable<Backend["upload"]>;
+  readonly download?: NonNullable<Backend["download"]>;
   #closed = false;
   #freed = false;
 
-  constructor(mpi: MpiProcess, handle: MpiHandle, rank: number, control: EnteredControl, options: MpiOptions) {
+  constructor({ mpi, handle, rank, control, poller, device }: OpenedParts, options: MpiOptions) {
+    this.#device = device;
+    if (device !== undefined) {
+      this.device = device.at;
+      this.upload = (target, values) => device.upload(target, values);
+      this.download = (source) => device.download(source);
+    }
     const { ranks: worldSize, generation } = handle;
     this.rank = rank;
     this.worldSize = worldSize;
@@ -107,8 +144,10 @@ export class MpiBackend implements Backend {
       generation,
       timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
       strictWork: options.strictWork ?? false,
-      capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS),
+      capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS, device?.at.device.info.name),
+      at: device?.at,
       host: hostPlansOf(handle),
+      poller,
     });
     const all = Array.from({ length: worldSize }, (_, r) => r);
     this.world = this.#rank.communicator("world", all, control.world, mpi.comm);
@@ -123,11 +162,22 @@ export class MpiBackend implements Backend {
     return this.#rank.communicator(name, ranks, control).ready();
   }
 
+  get lost(): string | undefined {
+    return this.#device?.lost;
+  }
+
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
+    if (this.#device !== undefined) return this.#device.tensor(dtype, shape);
     return worldTensor(this.#term, parseDType(dtype) as D, shape);
   }
 
   free(tensor: Tensor): void {
+    if (this.#device !== undefined) {
+      this.#device.free(tensor, () => {
+        for (const { queue } of this.#rank.groups) queue.poll(performance.now());
+      });
+      return;
+    }
     freeTensor(this.#term, tensor, (buffer) => {
       for (const { queue } of this.#rank.groups) {
         const use = queue.useOf(buffer);
@@ -182,6 +232,7 @@ export class MpiBackend implements Backend {
     // Of a dead rank MPI_Finalize would wait for ever.
     if (segment.failure?.code === "RANK_FAILED") this.#rank.options.mpi.broken = true;
     segment.presence.end(this.rank);
+    this.#device?.close(options.mpi.broken);
     this.#control.close();
   }
 

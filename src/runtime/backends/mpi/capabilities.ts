@@ -6,7 +6,12 @@ import { type Capabilities, WIRE_OPS } from "../../comm/index.ts";
 /** Graphs are a device's, and plans run on memory that ranks share. */
 const NOT_HERE: ReadonlySet<string> = new Set(["replay", "run"]);
 
-export function mpiCapabilities({ name, abi, path, abilities, ulfm }: MpiLibrary, maxRanks: number): Capabilities {
+/** @param device the name of the rank's, where its tensors are there */
+export function mpiCapabilities(
+  { name, abi, path, abilities, ulfm }: MpiLibrary,
+  maxRanks: number,
+  device?: string,
+): Capabilities {
   return {
     backend: "mpi",
     engineVersion: name,
@@ -15,11 +20,12 @@ export function mpiCapabilities({ name, abi, path, abilities, ulfm }: MpiLibrary
       DTYPE_NAMES.map((dtype) => [dtype, [...REDUCE_OPS.filter((op) => isLegal(op, dtype)), "preMulSum" as const]]),
     ),
     operations: [...WIRE_OPS.filter((op) => !NOT_HERE.has(op)), "shrink", "batch"],
-    deviceTensors: false,
+    deviceTensors: device !== undefined,
     hostTensors: true,
     maxRanks,
     features: {
       library: path,
+      ...(device !== undefined && { device }),
       abi: abi.name,
       ...abilities,
       ulfm,

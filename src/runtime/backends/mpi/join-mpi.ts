@@ -7,6 +7,7 @@ import { AbortedError, FormatError, TimeoutError, UnsupportedError } from "../..
 import { checkRanks, DEFAULT_TIMEOUT_MS, type EngineJoin, type JoinedEngine } from "../../comm/index.ts";
 import { machine, nap } from "../../memory/index.ts";
 import { attachMpi } from "./backend.ts";
+import { devicesOfEnvironment } from "./device-list.ts";
 import { choicesOfEnvironment } from "./host-choices.ts";
 import { checkMpiHandle, createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, releaseMpiHost } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
@@ -15,7 +16,7 @@ import { type MpiProcess, startMpi } from "./mpi-process.ts";
 const MAX_NOTE_BYTES = 4 * 2 ** 20;
 const NAP_MS = 0.2;
 
-/** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError, InvalidArgumentError for CHORALE_MPI_CHOICES */
+/** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError, InvalidArgumentError for CHORALE_MPI_CHOICES and CHORALE_MPI_DEVICES */
 export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: EngineJoin): Promise<JoinedEngine> {
   const choices = choicesOfEnvironment();
   const mpi = startMpi();
@@ -24,6 +25,7 @@ export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: En
     mpi.size,
     "number of ranks (of MPI's launcher)",
   );
+  const devices = devicesOfEnvironment(mpi.size);
   const hosts = exchange(mpi, `${hostname()} (${machine()})`, timeoutMs);
   if (new Set(hosts).size > 1) {
     const where = [...new Set(hosts)].map((host) => `${hosts.filter((one) => one === host).length} on ${host}`);
@@ -33,7 +35,7 @@ export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: En
   try {
     const [told = ""] = exchange(mpi, made === undefined ? "" : JSON.stringify(made), timeoutMs);
     const handle = checkMpiHandle(parse(told));
-    const backend = attachMpi(handle, mpi.rank, { timeoutMs });
+    const backend = attachMpi(handle, mpi.rank, { timeoutMs, ...(devices !== undefined && { devices }) });
     return {
       backend,
       release: () => made && releaseMpiHost(made),

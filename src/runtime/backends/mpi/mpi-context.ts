@@ -1,11 +1,14 @@
 /** What a group knows of its rank; mpi-rank.ts puts it together. */
 import type { Capabilities, Communicator } from "../../comm/index.ts";
+import type { RankDevice } from "../../device/index.ts";
 import type { ControlSegment, GroupControl } from "../../memory/index.ts";
+import type { Poller } from "../../progress/index.ts";
 import type { HostPlans } from "./host-plans.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 
 export interface MpiRankOptions {
+  readonly poller: Poller;
   readonly mpi: MpiProcess;
   readonly segment: ControlSegment;
   /** Rank in the world. */
@@ -15,6 +18,8 @@ export interface MpiRankOptions {
   readonly timeoutMs: number;
   readonly strictWork: boolean;
   readonly capabilities: Capabilities;
+  /** Where the world's tensors are, if they are on a device. */
+  readonly at: RankDevice | undefined;
   /** Where the ranks are on one host that has room for it. */
   readonly host: HostPlans | undefined;
 }

@@ -17,6 +17,8 @@ export interface Activity {
    * Later collectives must wait until it is done: it gives MPI more than one, and those of all ranks must be in one order.
    */
   readonly stepped: boolean;
+  /** It must be done before any later message of the group begins: the messages of its own entry come behind it. */
+  readonly holdsMessages?: boolean;
   begin(target: CallTarget): void;
   /** Goes on. @returns whether it is done */
   advance(): boolean;
@@ -164,6 +166,11 @@ export class MpiEntry extends QueueEntry {
   /** Whether a collective of this entry has yet to be given to MPI. */
   get blocks(): boolean {
     return this.#numBegun < this.activities.length || this.#isStepping();
+  }
+
+  /** Whether messages of later entries must wait for this one's. */
+  get holdsMessages(): boolean {
+    return this.#numBegun === 1 && this.activities[0]?.holdsMessages === true;
   }
 
   /** Whether something of several steps runs. */

@@ -28,6 +28,7 @@ import type { MpiQueue } from "./mpi-queue.ts";
 import { PairMessages } from "./pair-messages.ts";
 import { type PrepareContext, type Prepared, prepareBarrier, prepareCollective } from "./prepare-calls.ts";
 import { QuickCalls } from "./quick-calls.ts";
+import { Downloads, givingBack, type StagedTensor } from "./staged-calls.ts";
 
 const NO_BYTES = new Uint8Array(0);
 
@@ -52,6 +53,7 @@ export class MpiGroup implements GroupDriver {
       addresses: rank.options.mpi.addresses,
       sequence: this.#sequence,
       kernels: rank.kernels,
+      at: rank.options.at,
       plans,
       rank: control.member,
       size: ranks.length,
@@ -60,6 +62,7 @@ export class MpiGroup implements GroupDriver {
     const sweep = () => this.#messages.sweep();
     this.#messages = new PairMessages(
       rank.options.mpi,
+      rank.options.at,
       this.#sequence,
       (arrivals) => queue.allAgree(arrivals),
       () => queue.goOnSending(sweep, rank.options.timeoutMs),
@@ -82,8 +85,8 @@ export class MpiGroup implements GroupDriver {
       const parts = op === "send" ? this.#messages.send(call, peer) : this.#messages.recv(call, peer);
       return this.#push(parts, call.timeoutMs);
     }
-    const { op, arrivals, activity, regions, result, sizeBytes } = this.#prepare(call);
-    return this.#push({ op, arrivals, activities: [activity], regions, result, sizeBytes }, call.timeoutMs);
+    const { op, arrivals, activity, regions, result, sizeBytes, finish } = this.#prepare(call);
+    return this.#push({ op, arrivals, activities: [activity], regions, result, sizeBytes, finish }, call.timeoutMs);
   }
 
   quick(op: string, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
@@ -97,20 +100,32 @@ export class MpiGroup implements GroupDriver {
     checkRoom(calls);
     const messages: Activity[] = [];
     const collectives: Activity[] = [];
-    const prepared = this.#sequence.atomically(() =>
+    const sent: StagedTensor[] = [];
+    const finish: (() => void)[] = [];
+    const prepare = () =>
       calls.map((call) => {
         if (call.kind === "tensors" && call.call.peer !== undefined) {
           const { op, peer } = call.call;
-          messages.push(this.#messages.activity(call, peer));
+          const { activity, staged } = this.#messages.activity(call, peer);
+          messages.push(activity);
+          if (op === "send") sent.push(...staged);
+          finish.push(...givingBack(staged));
           const arrivals = [this.#messages.arrival(call, peer)];
           const result = op === "send" ? undefined : asTensor(call.input);
           return { op, arrivals, result, regions: [call.input.region], sizeBytes: call.input.region.sizeBytes };
         }
         const one = this.#prepare(call);
         collectives.push(one.activity);
+        finish.push(...one.finish);
         return one;
-      }),
-    );
+      });
+    let prepared: ReturnType<typeof prepare>;
+    try {
+      prepared = this.#sequence.atomically(prepare);
+    } catch (error) {
+      for (const giveBack of finish) giveBack();
+      throw error;
+    }
     const members = prepared.map(({ op, arrivals, result }) => ({
       work: new QueuedWork<unknown>(
         this.queue,
@@ -124,10 +139,11 @@ export class MpiGroup implements GroupDriver {
       op: prepared[0]?.op ?? "barrier",
       arrivals: prepared.flatMap(({ arrivals }) => arrivals),
       // Messages first: a collective of the batch may wait for ranks that wait for them.
-      activities: [...messages, ...collectives],
+      activities: [...(sent.length === 0 ? [] : [new Downloads(sent)]), ...messages, ...collectives],
       members,
       regions: prepared.flatMap(({ regions }) => regions),
       value: () => undefined,
+      finish,
       sizeBytes: prepared.reduce((sum, one) => sum + one.sizeBytes, 0),
     };
     const whole = this.#push(parts, batchTimeout(calls), "batch");

@@ -3,12 +3,13 @@ import { type BackendKind, isDuration, isFlag } from "../../comm/index.ts";
 import { isChoices } from "../../executor/internal.ts";
 import { hostSegment } from "../../memory/index.ts";
 import type { MpiOptions } from "./backend.ts";
+import { devicesProblem } from "./device-list.ts";
 import { CHOICE_WORDS } from "./host-choices.ts";
 import { createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, type MpiHandle, releaseMpiHost } from "./mpi-handle.ts";
 
 export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   name: "mpi",
-  options: { timeoutMs: isDuration, strictWork: isFlag, choices: isChoices(CHOICE_WORDS) },
+  options: { timeoutMs: isDuration, strictWork: isFlag, choices: isChoices(CHOICE_WORDS), devices: devicesProblem },
   isolations: ["process"],
   isolationReason: "whose ranks are processes, since MPI knows no others",
   maxRanks: MAX_MPI_RANKS,

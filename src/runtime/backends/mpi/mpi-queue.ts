@@ -190,7 +190,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected isReady(entry: MpiEntry): boolean {
     const isMessage = entry.ready !== undefined;
     for (const one of this.running) {
-      if (touches(one, entry)) return false;
+      if (touches(one, entry) || (isMessage && one.holdsMessages)) return false;
       // Those of all ranks must be in one order.
       if (!isMessage && one.blocks) return false;
       // MPI's barrier may end before what was given to it earlier; on every other backend it does not.

@@ -1,7 +1,7 @@
 /** One rank's end of MPI: its groups, and what they share. */
 import { GroupCommunicator } from "../../comm/index.ts";
 import type { GroupControl } from "../../memory/index.ts";
-import { Poller } from "../../progress/index.ts";
+import type { Poller } from "../../progress/index.ts";
 import { HostGroup } from "./host-plans.ts";
 import type { MpiContext, MpiRankOptions } from "./mpi-context.ts";
 import { MpiGroup } from "./mpi-group.ts";
@@ -10,13 +10,14 @@ import { ReductionKernels } from "./reduction-kernels.ts";
 
 export class MpiRank implements MpiContext {
   readonly options: MpiRankOptions;
-  readonly poller = new Poller();
+  readonly poller: Poller;
   /** The kernels, built at the first call that needs them. */
   readonly kernels: () => ReductionKernels;
   readonly #open = new Map<MpiGroup, GroupCommunicator<MpiGroup>>();
 
   constructor(options: MpiRankOptions) {
     this.options = options;
+    this.poller = options.poller;
     let kernels: ReductionKernels | undefined;
     this.kernels = () => {
       kernels ??= new ReductionKernels(options.worldSize);

@@ -5,11 +5,13 @@
  */
 import { AbortedError, sizeOf } from "../../../core/index.ts";
 import { asTensor, type TensorCall } from "../../comm/index.ts";
+import type { RankDevice } from "../../device/index.ts";
 import { part, type Span } from "../../memory/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
 import { moveType, PIECE_BYTES } from "./move-calls.ts";
 import { type Activity, type EntryParts, SingleCall, SteppedCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
+import { givingBack, StagedCall, StagedTensor } from "./staged-calls.ts";
 
 /** Of all messages: a communicator has no others. */
 const TAG = 7;
@@ -27,6 +29,7 @@ interface Outgoing {
 
 export class PairMessages {
   readonly #mpi: MpiProcess;
+  readonly #at: RankDevice | undefined;
   readonly #sequence: CallSequence;
   readonly #allAgree: (arrivals: readonly Arrival[]) => boolean;
   readonly #goOn: () => void;
@@ -35,14 +38,16 @@ export class PairMessages {
   readonly #issued = new Map<string, number>();
   readonly #begun = new Map<string, number>();
 
-  /** @param goOn has `sweep` called from now on, for a while */
+  /** @param at the rank's device, if it has one @param goOn has `sweep` called from now on, for a while */
   constructor(
     mpi: MpiProcess,
+    at: RankDevice | undefined,
     sequence: CallSequence,
     allAgree: (arrivals: readonly Arrival[]) => boolean,
     goOn: () => void,
   ) {
     this.#mpi = mpi;
+    this.#at = at;
     this.#goOn = goOn;
     this.#sequence = sequence;
     this.#allAgree = allAgree;
@@ -53,16 +58,43 @@ export class PairMessages {
     return this.#sequence.of(call.op, input.dtype, input.count, { peer });
   }
 
-  /** A call of a batch: the caller's memory is MPI's until it has ended. */
-  activity({ call, input }: TensorCall, peer: number): Activity {
-    const span = this.#mpi.addresses.span(asTensor(input).data);
-    return message(call.op === "send", span, sizeOf(input.dtype), call.dtype, peer);
+  /** A call of a batch: the caller's memory is MPI's until it has ended. What stands for a tensor on the device is to be given back. */
+  activity(
+    checked: TensorCall,
+    peer: number,
+  ): { readonly activity: Activity; readonly staged: readonly StagedTensor[] } {
+    const { call, input } = checked;
+    const { span, staged } = this.#memory(checked);
+    const moved = message(call.op === "send", span, sizeOf(input.dtype), call.dtype, peer);
+    const [one] = staged;
+    return {
+      activity: call.op === "send" || one === undefined ? moved : new StagedCall(moved, undefined, one),
+      staged,
+    };
+  }
+
+  #memory({ input }: TensorCall): { readonly span: Span; readonly staged: readonly StagedTensor[] } {
+    const given = asTensor(input);
+    if (this.#at === undefined || given.storage.kind !== "device") {
+      return { span: this.#mpi.addresses.span(given.data), staged: [] };
+    }
+    const staged = new StagedTensor(this.#at, given);
+    return { span: staged.span, staged: [staged] };
   }
 
   send(checked: TensorCall, peer: number): EntryParts {
     const { input } = checked;
-    const own = this.#mpi.addresses.span(asTensor(input).data);
+    const { span: own, staged } = this.#memory(checked);
     const turn = this.#turn("send", peer);
+    let isCopied = staged.length === 0;
+    let isCopying = false;
+    // Not before its turn: an earlier call may have yet to write the tensor.
+    const isHere = () => {
+      if (!isCopied && !isCopying) for (const one of staged) one.download();
+      isCopying = true;
+      isCopied ||= staged.every((one) => one.isDone());
+      return isCopied;
+    };
     const handOver: Activity = {
       stepped: false,
       begin: (target) => {
@@ -78,11 +110,12 @@ export class PairMessages {
     return {
       op: "send",
       arrivals: [this.arrival(checked, peer)],
-      ready: () => turn.isNext() && this.#isRoom(peer),
+      ready: () => turn.isNext() && this.#isRoom(peer) && isHere(),
       regions: [input.region],
       activities: [handOver],
       sizeBytes: own.bytes.length,
       value: () => undefined,
+      finish: givingBack(staged),
     };
   }
 
@@ -90,7 +123,7 @@ export class PairMessages {
     const output = asTensor(checked.input);
     const arrivals = [this.arrival(checked, peer)];
     const turn = this.#turn("recv", peer);
-    const activity = this.activity(checked, peer);
+    const { activity, staged } = this.activity(checked, peer);
     const inOrder: Activity = {
       stepped: false,
       begin: (target) => {
@@ -98,6 +131,7 @@ export class PairMessages {
         activity.begin(target);
       },
       advance: () => activity.advance(),
+      stop: () => activity.stop?.(),
     };
     return {
       op: "recv",
@@ -107,6 +141,7 @@ export class PairMessages {
       activities: [inOrder],
       sizeBytes: output.sizeBytes,
       result: output,
+      finish: givingBack(staged),
     };
   }
 

@@ -18,6 +18,7 @@ function setUp() {
     kernels: () => {
       throw new Error("not needed");
     },
+    at: undefined,
     plans: undefined,
     rank: 0,
     size: 2,

@@ -9,8 +9,7 @@ import {
   ClosedError,
   type DType,
   InvalidArgumentError,
-  parseDType,
-  Tensor,
+  type Tensor,
 } from "../../../core/index.ts";
 import { requireCudaDriver } from "../../../foreign/cuda/index.ts";
 import {
@@ -26,17 +25,14 @@ import {
   GroupOpenings,
   optionsOf,
 } from "../../comm/index.ts";
+import { type CudaDevice, type CudaDeviceInfo, download, type RankDevice, upload } from "../../device/index.ts";
 import {
-  type CudaDevice,
-  type CudaDeviceInfo,
-  devicePtr,
-  deviceStorageOf,
-  deviceTensor,
-  download,
-  type RankDevice,
-  upload,
-} from "../../device/index.ts";
-import { type OpenedRankDevice, openRankDevice, type SegmentSource } from "../../device/internal.ts";
+  freeWorldTensor,
+  type OpenedRankDevice,
+  openRankDevice,
+  type SegmentSource,
+  worldDeviceTensor,
+} from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
 import { enterControl, nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
 import { Poller, WorldWaiting } from "../../progress/index.ts";
@@ -298,14 +294,7 @@ export class NcclBackend implements Backend {
 
   /** Allocates a device tensor of zeros, for use by this rank. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
-    const { at } = this.#rank;
-    const made = deviceTensor(at.pool, at.main, parseDType(dtype) as D, shape, { generation: this.generation });
-    if (made.sizeBytes > 0) {
-      const address = devicePtr(made, at.device);
-      at.device.call("cuMemsetD8Async", "tensor", address, 0, made.sizeBytes, at.main.handle);
-      at.main.touched = true;
-    }
-    return made;
+    return worldDeviceTensor(this.#rank.at, dtype, shape);
   }
 
   /**
@@ -314,32 +303,9 @@ export class NcclBackend implements Backend {
    *   has not settled; ClosedError for one that was freed, and after the world's end
    */
   free(tensor: Tensor): void {
-    const storage = tensor instanceof Tensor ? deviceStorageOf(tensor) : undefined;
-    if (storage === undefined) {
-      const what = tensor instanceof Tensor ? `a tensor in ${tensor.storage.kind} memory` : tensor;
-      throw new InvalidArgumentError("tensor", what, "a device tensor that this world allocated");
-    }
-    if (storage.closed !== undefined) throw new ClosedError("device tensor", storage.closed);
-    if (storage.pool.closed) throw new ClosedError("device tensor", "belongs to a world that ended");
-    if (storage.pool !== this.#rank.at.pool) {
-      throw new InvalidArgumentError(
-        "tensor",
-        `a tensor of another world, rank or pool (generation ${storage.generation}, CUDA device ${storage.device.ordinal})`,
-        `one that rank ${this.rank} allocated in generation ${this.generation} of this world`,
-      );
-    }
-    // Finished calls may not have been noticed yet.
-    if (storage.allocation.pendingUses > 0)
+    freeWorldTensor(this.#rank.at, tensor, this.rank, () => {
       for (const communicator of this.#rank.endings.communicators) communicator.queue.look();
-    const { pendingUses } = storage.allocation;
-    if (pendingUses > 0) {
-      throw new InvalidArgumentError(
-        "tensor",
-        `in use by ${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`,
-        "one whose operations are done: await them first",
-      );
-    }
-    storage.free();
+    });
   }
 
   /** Copies host values to a device tensor of as many elements on the main stream, and waits. @throws InvalidArgumentError, ClosedError */

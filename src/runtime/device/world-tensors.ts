@@ -1,0 +1,48 @@
+/** Tensors of a world in a rank's device memory: how they are made and given back, and what is refused. */
+import { ClosedError, type DType, InvalidArgumentError, parseDType, Tensor } from "../../core/index.ts";
+import { devicePtr, deviceStorageOf, deviceTensor } from "./device-tensor.ts";
+import type { RankDevice } from "./rank-device.ts";
+
+/** Allocates a tensor of zeros. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
+export function worldDeviceTensor<D extends DType>(at: RankDevice, dtype: D, shape: readonly number[]): Tensor<D> {
+  const made = deviceTensor(at.pool, at.main, parseDType(dtype) as D, shape, { generation: at.generation });
+  if (made.sizeBytes > 0) {
+    const address = devicePtr(made, at.device);
+    at.device.call("cuMemsetD8Async", "tensor", address, 0, made.sizeBytes, at.main.handle);
+    at.main.touched = true;
+  }
+  return made;
+}
+
+/**
+ * Gives a tensor's memory back.
+ * @param rank of the world @param look notices calls that have ended
+ * @throws InvalidArgumentError, ClosedError
+ */
+export function freeWorldTensor(at: RankDevice, tensor: unknown, rank: number, look: () => void): void {
+  const storage = tensor instanceof Tensor ? deviceStorageOf(tensor) : undefined;
+  if (storage === undefined) {
+    const what = tensor instanceof Tensor ? `a tensor in ${tensor.storage.kind} memory` : tensor;
+    throw new InvalidArgumentError("tensor", what, "a device tensor that this world allocated");
+  }
+  if (storage.closed !== undefined) throw new ClosedError("device tensor", storage.closed);
+  if (storage.pool.closed) throw new ClosedError("device tensor", "belongs to a world that ended");
+  if (storage.pool !== at.pool) {
+    throw new InvalidArgumentError(
+      "tensor",
+      `a tensor of another world, rank or pool (generation ${storage.generation}, CUDA device ${storage.device.ordinal})`,
+      `one that rank ${rank} allocated in generation ${at.generation} of this world`,
+    );
+  }
+  // Finished calls may not have been noticed yet.
+  if (storage.allocation.pendingUses > 0) look();
+  const { pendingUses } = storage.allocation;
+  if (pendingUses > 0) {
+    throw new InvalidArgumentError(
+      "tensor",
+      `in use by ${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`,
+      "one whose operations are done: await them first",
+    );
+  }
+  storage.free();
+}
