@@ -13,6 +13,7 @@ import {
   show,
   UnsupportedError,
 } from "../core/index.ts";
+import { described } from "../core/internal.ts";
 import { type InPlace, OPERATIONS, type OperationInfo, type OperationName } from "./operations.ts";
 
 /** A stretch of memory: `storage` is compared by identity (an ArrayBuffer, a device allocation). */
@@ -205,7 +206,7 @@ export function agreedCount(call: Call): number {
 }
 
 function wrongLength(argument: string, count: number, accepted: string): never {
-  throw new InvalidArgumentError(argument, `${count} elements`, accepted);
+  throw new InvalidArgumentError(argument, described(`${count} elements`), accepted);
 }
 
 function checkInput(call: Call, info: OperationInfo): void {
@@ -308,7 +309,9 @@ export function checkPlacement(op: OperationName, input: Region, output: Region,
   if (rule === "own part of input" && shift === ownOffsetBytes) return true;
   throw new InvalidArgumentError(
     "output",
-    `memory that overlaps the input (bytes ${output.byteOffset}..${output.byteOffset + output.sizeBytes} and ${input.byteOffset}..${input.byteOffset + input.sizeBytes} of one buffer)`,
+    described(
+      `memory that overlaps the input (bytes ${output.byteOffset}..${output.byteOffset + output.sizeBytes} and ${input.byteOffset}..${input.byteOffset + input.sizeBytes} of one buffer)`,
+    ),
     `${RULE_TEXT[rule]} (${op})`,
   );
 }

@@ -144,7 +144,7 @@ describe("rules", () => {
   });
 
   it.each([
-    [{ op: "reduce_scatter", inputCount: 10 }, /input is "10 elements"; expected a multiple of 4/],
+    [{ op: "reduce_scatter", inputCount: 10 }, /input is 10 elements; expected a multiple of 4/],
     [{ op: "all_to_all", inputCount: 3 }, /multiple of 4/],
     [{ op: "scatter", root: 1, inputCount: 9 }, /multiple of 4/],
     [{ op: "broadcast", root: 4 }, /root is 4; expected a rank of the group, an integer from 0 to 3/],
@@ -155,7 +155,7 @@ describe("rules", () => {
     [{ op: "send" }, /peer is NaN/],
     [{ op: "all_reduce", redop: "band" }, /band on f32 is not supported; bitwise operators are for integer dtypes/],
     [{ op: "all_reduce", redop: "median" as "sum" }, /op is "median"; expected sum, prod/],
-    [{ op: "all_reduce", outputCount: 9 }, /output is "9 elements"; expected 8 elements/],
+    [{ op: "all_reduce", outputCount: 9 }, /output is 9 elements; expected 8 elements/],
     [{ op: "all_gather", outputCount: 8 }, /32 elements \(input 8 x 4 ranks\)/],
     [{ op: "all_reduce", outputCount: 8, outputDtype: "f64" }, /output is "f64"; expected the input's dtype, f32/],
     [{ op: "all_gather_v", counts: [1, 2, 3] }, /4 element counts/],

@@ -29,25 +29,43 @@ export abstract class ChoraleError extends Error {
   }
 }
 
+/** What stands in a message in place of a value. */
+class Description {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/**
+ * Says what a value is where the value itself would say less: `not given`, `7 elements`. An `InvalidArgumentError` tells it
+ * after "is", without the quotes that texts of the program have.
+ */
+export function described(text: string): object {
+  return new Description(text);
+}
+
 /** Shows a value in an error message: short, on one line, without terminal escapes. */
 export function show(value: unknown): string {
   let text: string;
   try {
-    text =
-      typeof value === "string"
-        ? JSON.stringify(value)
-        : typeof value === "function"
-          ? `a function${value.name === "" ? "" : ` (${value.name})`}`
-          : typeof value === "bigint"
-            ? `${value}n`
-            : typeof value === "object" && value !== null
-              ? (JSON.stringify(value, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)) ?? String(value))
-              : String(value);
+    text = textOf(value);
   } catch {
     text = Object.prototype.toString.call(value);
   }
   text = printableLine(text);
   return text.length > 200 ? `${text.slice(0, 197)}...` : text;
+}
+
+function textOf(value: unknown): string {
+  if (value instanceof Description) return value.text;
+  if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value === "function") return `a function${value.name === "" ? "" : ` (${value.name})`}`;
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value !== "object" || value === null) return String(value);
+  const text = JSON.stringify(value, (_, v: unknown) => (typeof v === "bigint" ? `${v}n` : v)) ?? String(value);
+  // Chunks, ranks and their like describe themselves.
+  return text.startsWith('"') && !(value instanceof Date) ? (JSON.parse(text) as string) : text;
 }
 
 /** An argument is wrong. Nothing was sent or changed. */
@@ -59,7 +77,7 @@ export class InvalidArgumentError extends ChoraleError {
   constructor(argument: string, value: unknown, accepted: string, options?: ErrorOptions) {
     super(`${argument} is ${show(value)}; expected ${accepted}`, options);
     this.argument = argument;
-    this.value = value;
+    this.value = value instanceof Description ? value.text : value;
     this.accepted = accepted;
   }
 }

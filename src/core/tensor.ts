@@ -3,7 +3,7 @@
  * or device memory) is the storage's business; code that computes must not assume one WASM memory.
  */
 import { type ArrayOf, DTYPES, type DType, holds, newArray, parseDType, type ScalarOf, viewAs } from "./dtype.ts";
-import { ClosedError, InvalidArgumentError, OutOfMemoryError } from "./errors.ts";
+import { ClosedError, described, InvalidArgumentError, OutOfMemoryError } from "./errors.ts";
 import { headText, jsonValue, tensorText } from "./tensor-text.ts";
 import { decodeValue, decodeValues, encodeValue, encodeValues } from "./values.ts";
 
@@ -111,7 +111,7 @@ export class Tensor<D extends DType = DType> {
     }
     const flat = flatten(values, this.shape);
     if (flat.length > this.size - offset) {
-      throw new InvalidArgumentError("values", `${flat.length} elements`, `at most ${this.size - offset}`);
+      throw new InvalidArgumentError("values", described(`${flat.length} elements`), `at most ${this.size - offset}`);
     }
     const bits: ArrayOf<DType> = encodeValues(this.dtype, flat);
     (data as { set(from: ArrayOf<DType>, at: number): void }).set(bits, offset);
@@ -245,7 +245,7 @@ export function tensor<D extends DType>(dtype: D, shape: readonly number[], data
   if (array.length !== numElements(shape)) {
     throw new InvalidArgumentError(
       "data",
-      `${array.length} elements`,
+      described(`${array.length} elements`),
       `${numElements(shape)} elements, for shape ${show(shape)}`,
     );
   }
@@ -276,6 +276,6 @@ export function checkValues(target: Tensor, values: ArrayLike<unknown>): void {
     throw new InvalidArgumentError("values", given, `a ${newArray(dtype, 0).constructor.name}, which holds ${dtype}`);
   }
   if (values.length !== size) {
-    throw new InvalidArgumentError("values", `${values.length} elements`, `${size}, as the tensor has`);
+    throw new InvalidArgumentError("values", described(`${values.length} elements`), `${size}, as the tensor has`);
   }
 }

@@ -1,5 +1,6 @@
 /** Named axes and their sizes: `dp 2 x pp 1 x tp 4`. The last axis is contiguous in rank order. */
 import { InvalidArgumentError } from "../core/index.ts";
+import { described } from "../core/internal.ts";
 
 /** Sizes of the axes in order, outermost first; at most one is `"auto"`. */
 export type AxisSizes = Readonly<Record<string, number | "auto">>;
@@ -27,8 +28,13 @@ export function resolveAxes(sizes: AxisSizes, worldSize: number | undefined): re
   const entries = Object.entries(sizes);
   if (entries.length === 0) throw new InvalidArgumentError("axes", sizes, "at least one axis, such as { dp: 1 }");
   for (const [name, size] of entries) {
-    if (!AXIS_NAME.test(name)) {
-      throw new InvalidArgumentError("axis name", name, "a letter, then letters, digits, _ or -");
+    // What every object has would be found where axes are looked up by name.
+    if (!AXIS_NAME.test(name) || name in Object.prototype) {
+      throw new InvalidArgumentError(
+        "axis name",
+        name,
+        "a letter, then letters, digits, _ or -, and not the name of a member that every object has",
+      );
     }
     if (size !== "auto" && (!Number.isSafeInteger(size) || size < 1)) {
       throw new InvalidArgumentError(`size of axis ${name}`, size, `an integer of 1 or more, or "auto"`);
@@ -41,29 +47,34 @@ export function resolveAxes(sizes: AxisSizes, worldSize: number | undefined): re
   if (autos.length > 1) {
     throw new InvalidArgumentError(
       "axes",
-      formatSizes(sizes),
+      described(formatSizes(sizes)),
       `at most one axis that is "auto", not ${autos.join(" and ")}`,
     );
   }
   const known = entries.reduce((product, [, size]) => product * (size === "auto" ? 1 : size), 1);
-  if (!Number.isSafeInteger(known)) throw new InvalidArgumentError("axes", formatSizes(sizes), "fewer than 2^53 ranks");
+  if (!Number.isSafeInteger(known))
+    throw new InvalidArgumentError("axes", described(formatSizes(sizes)), "fewer than 2^53 ranks");
   const auto = autos[0];
   if (auto !== undefined) {
     if (worldSize === undefined) {
-      throw new InvalidArgumentError("axes", formatSizes(sizes), `worldSize or devices, to work out ${auto}`);
+      throw new InvalidArgumentError(
+        "axes",
+        described(formatSizes(sizes)),
+        `worldSize or devices, to work out ${auto}`,
+      );
     }
     if (worldSize % known !== 0) {
       const fixed = formatSizes(Object.fromEntries(entries.filter(([, size]) => size !== "auto")));
       throw new InvalidArgumentError(
         "axes",
-        formatSizes(sizes),
+        described(formatSizes(sizes)),
         `sizes that divide ${worldSize} ranks: ${fixed} = ${known}, and ${worldSize} / ${known} = ${worldSize / known}`,
       );
     }
   } else if (worldSize !== undefined && known !== worldSize) {
     throw new InvalidArgumentError(
       "axes",
-      formatSizes(sizes),
+      described(formatSizes(sizes)),
       `sizes that multiply to the number of ranks: ${formatSizes(sizes)} = ${known} != ${worldSize} ranks`,
     );
   }

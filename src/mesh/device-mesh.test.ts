@@ -110,6 +110,7 @@ describe(`a mesh (property seed ${seed})`, () => {
     [() => createMesh({ dp: 1.5 }), "size of axis dp is 1.5"],
     [() => createMesh({ dp: Number.NaN }), "size of axis dp"],
     [() => createMesh({ "0": 1 }), "axis name"],
+    [() => createMesh({ constructor: 2 }), "axis name"],
     [() => createMesh({ dp: 1 }, { worldSize: 0 }), "worldSize is 0"],
     [() => createMesh({ dp: 2 }, { devices: [gpu(0)] }), "dp 2 = 2 != 1 ranks"],
     [() => createMesh({ dp: 2 }, { worldSize: 2, devices: [gpu(0)] }), "one for each of 2 ranks"],

@@ -4,6 +4,7 @@
  * makes a group talk.
  */
 import { rank as checkRank, InvalidArgumentError, invariant, show } from "../core/index.ts";
+import { described } from "../core/internal.ts";
 import type { Device, Family } from "../machine/topology/index.ts";
 import { type Axis, type AxisSizes, formatSizes, resolveAxes } from "./axes.ts";
 import { type DeviceBackend, deviceBackend } from "./device-backend.ts";
@@ -41,12 +42,16 @@ export function createMesh<const A extends AxisSizes>(
 ): DeviceMesh<keyof A & string> {
   const { devices, worldSize, rank } = options;
   if (devices !== undefined && worldSize !== undefined && devices.length !== worldSize) {
-    throw new InvalidArgumentError("devices", `${devices.length} devices`, `one for each of ${worldSize} ranks`);
+    throw new InvalidArgumentError(
+      "devices",
+      described(`${devices.length} devices`),
+      `one for each of ${worldSize} ranks`,
+    );
   }
   const families = [...new Set(devices?.map(({ family }) => family))];
   if (families.length > 1 && options.allowMixedFamilies !== true) {
     const accepted = "devices of one family, or allowMixedFamilies: true";
-    throw new InvalidArgumentError("devices", `of ${families.join(" and ")}`, accepted);
+    throw new InvalidArgumentError("devices", described(`of ${families.join(" and ")}`), accepted);
   }
   const resolved = resolveAxes(axes, worldSize ?? devices?.length) as readonly Axis<keyof A & string>[];
   return new DeviceMesh(resolved, devices, [], rank);

@@ -3,6 +3,7 @@
  * the others go across. Ranks are numbered node by node, as every launcher does.
  */
 import { InvalidArgumentError } from "../core/index.ts";
+import { described } from "../core/internal.ts";
 import { type AxisSizes, formatSizes, resolveAxes } from "./axes.ts";
 import { createMesh, type DeviceMesh, type MeshOptions } from "./device-mesh.ts";
 
@@ -37,7 +38,7 @@ export function hybridMesh<const Across extends AxisSizes, const Within extends 
   if (repeated !== undefined) {
     throw new InvalidArgumentError(
       "axes",
-      `across ${formatSizes(across)}, within ${formatSizes(within)}`,
+      described(`across ${formatSizes(across)}, within ${formatSizes(within)}`),
       `axis ${repeated.name} in one of them, or last of across and first of within: ranks along it must be evenly spaced`,
     );
   }

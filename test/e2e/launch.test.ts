@@ -193,7 +193,7 @@ describe("chorale launch", () => {
 
   it.each([
     [["launch"], "missing required argument 'script'"],
-    [["launch", "x.ts"], '-n is "not given"; expected the number of ranks'],
+    [["launch", "x.ts"], "-n is not given; expected the number of ranks"],
     [["launch", "-n", "2"], "missing required argument 'script'"],
     [["launch", "-n", "0", "x.ts"], "expected an integer from 1 to 256"],
     [["launch", "-n", "2x", "x.ts"], "expected an integer from 1 to 256"],

@@ -2,6 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { rendezvousSecret, SECRET_VARIABLES } from "../../runtime/rendezvous/internal.ts";
 import {
   type HostRange,
@@ -41,7 +42,7 @@ export interface LaunchHosts {
 /** @throws InvalidArgumentError, UnavailableError */
 export function hostsOf(flags: HostFlags): LaunchHosts {
   if (flags.hostfile === undefined) {
-    if (flags.n === undefined) throw new InvalidArgumentError("-n", "not given", "the number of ranks");
+    if (flags.n === undefined) throw new InvalidArgumentError("-n", described("not given"), "the number of ranks");
     return { ranks: flags.n, nodes: nodesOf(flags), listed: undefined };
   }
   if (flags.nnodes !== undefined || flags.nodeRank !== undefined) {
@@ -157,7 +158,13 @@ export function secretFromInput(ended: () => void): Promise<void> {
     stdin.on("close", () => {
       if (isRead) ended();
       else
-        reject(new InvalidArgumentError("--secret-stdin", "nothing", "the secret as the first line of standard input"));
+        reject(
+          new InvalidArgumentError(
+            "--secret-stdin",
+            described("given, but standard input ended"),
+            "the secret as the first line of standard input",
+          ),
+        );
     });
   });
 }
@@ -170,10 +177,15 @@ function nodesOf(flags: HostFlags): NodesOptions | undefined {
   const count = nnodes === "env" ? here?.count : nnodes;
   const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
   const rendezvous = rdzv ?? nodeRendezvous(process.env);
-  if (count === undefined) throw new InvalidArgumentError("--nnodes", "not given", "the number of hosts");
-  if (rank === undefined) throw new InvalidArgumentError("--node-rank", "not given", "this host's number, or env");
+  if (count === undefined) throw new InvalidArgumentError("--nnodes", described("not given"), "the number of hosts");
+  if (rank === undefined)
+    throw new InvalidArgumentError("--node-rank", described("not given"), "this host's number, or env");
   if (rendezvous === undefined) {
-    throw new InvalidArgumentError("--rdzv", "not given", "HOST:PORT, an address of host 0, also as CHORALE_RDZV");
+    throw new InvalidArgumentError(
+      "--rdzv",
+      described("not given"),
+      "HOST:PORT, an address of host 0, also as CHORALE_RDZV",
+    );
   }
   return { count, rank, rendezvous, ...timesOf(flags) };
 }

@@ -6,6 +6,7 @@ import { existsSync } from "node:fs";
 import { ALGORITHMS, ARGUMENT_NAMES, algorithm } from "../../authoring/algorithms/index.ts";
 import type { Program } from "../../authoring/language/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
 import { isScript, type ProgramArgs } from "./program-args.ts";
 
@@ -35,7 +36,7 @@ export function isProgramFile(file: string): boolean {
 export async function loadProgram(file: string, args: ProgramArgs): Promise<Program> {
   if (!isScript(file)) {
     if (!("numRanks" in args))
-      throw new InvalidArgumentError("--arg", "no numRanks", `numRanks=N for the algorithm ${file}`);
+      throw new InvalidArgumentError("--arg", described("without numRanks"), `numRanks=N for the algorithm ${file}`);
     const unknown = Object.keys(args).find((key) => !ARGUMENT_NAMES.includes(key));
     if (unknown !== undefined)
       throw new InvalidArgumentError(`--arg ${unknown}`, args[unknown], `one of ${ARGUMENT_NAMES.join(", ")}`);
@@ -51,7 +52,11 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
   const module = await importUserModule(file, "FILE");
   const factory = module["default"];
   if (typeof factory !== "function") {
-    throw new InvalidArgumentError(`default export of ${file}`, typeof factory, "a function (args) => Program");
+    throw new InvalidArgumentError(
+      `default export of ${file}`,
+      described(factory === undefined ? "missing" : `of type ${typeof factory}`),
+      "a function (args) => Program",
+    );
   }
   let checked: unknown = args;
   const schema = module["args"] as ArgsSchema | undefined;

@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import {
@@ -226,7 +227,11 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
     return EXIT.done;
   }
   if (modelText === undefined) {
-    throw new InvalidArgumentError("<model>", "missing", "a model's name, folder or file (missing required argument)");
+    throw new InvalidArgumentError(
+      "<model>",
+      described("missing"),
+      "a model's name, folder or file (missing required argument)",
+    );
   }
   if (flags.dtype !== undefined && flags.quant !== undefined) {
     throw new InvalidArgumentError("--quant", flags.quant, "either --dtype or --quant, not both");
@@ -365,7 +370,7 @@ function checkLoadFlags(flags: Flags): void {
 /** `--disaggregate`: how many workers read prompts, and how many generate. */
 function answerDisaggregated(request: PlanRequest, flags: Flags): number {
   if (flags.train !== undefined)
-    throw new InvalidArgumentError("--disaggregate", "set", "no --train: only serving has prompts to read");
+    throw new InvalidArgumentError("--disaggregate", described("set"), "no --train: only serving has prompts to read");
   refuseWith(flags, "--disaggregate", ["batch", "export", "outputFile", "ranks", "users", "explain"]);
   const level = flags.slo === undefined ? {} : readServiceLevel(flags.slo);
   const divided = disaggregate(request, level);

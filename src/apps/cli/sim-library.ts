@@ -14,6 +14,7 @@ import {
   timedBusFactor,
 } from "../../authoring/simulator/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 
 export interface LibraryFlags {
@@ -86,7 +87,7 @@ export function requireSwitch(flags: LibraryFlags, machine: CollectiveMachine): 
   if (flag === undefined || switchesReduce(machine) || machine.arch === "") return;
   throw new InvalidArgumentError(
     flag,
-    `a machine of ${machine.device}`,
+    described(`a machine of ${machine.device}`),
     "NVIDIA devices of compute capability 9.0 or later on NVSwitch: no other switch multicasts and reduces",
   );
 }

@@ -25,6 +25,7 @@ import {
   toTrace,
 } from "../../authoring/simulator/index.ts";
 import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printableLine } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
 import { collect, factor } from "./option-readers.ts";
@@ -172,7 +173,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   if (files.length === 0 && (flags.nccl !== true || flags.op === undefined))
     throw new InvalidArgumentError(
       "file",
-      "(none)",
+      described("not given"),
       "programs or plans; or, for the library alone, --nccl --op OPERATION",
     );
   if (files.length > 0 && (flags.op !== undefined || flags.ranks !== undefined))

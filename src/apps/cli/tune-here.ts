@@ -1,6 +1,7 @@
 /** `chorale tune OP --backend threads|cuda`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine. */
 import { parseOperation } from "../../collectives/index.ts";
 import { formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { cpuCostsFor, machineFile, removeMachineFile, thisMachine } from "../../machine/cost/index.ts";
 import type { Isolation } from "../../runtime/comm/index.ts";
 import { type BackendName, version } from "../../runtime/world/index.ts";
@@ -37,7 +38,7 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
   if (flags.show === true) return show(stored, flags);
   if (operation === undefined || flags.backend === undefined) {
     const accepted = "OPERATION --backend threads or cuda, --show, --reset, or --fit <measurements> --topology <what>";
-    throw new InvalidArgumentError("tune", operation ?? "nothing", accepted);
+    throw new InvalidArgumentError("tune", operation ?? described("not given"), accepted);
   }
   if (stored.file === undefined && flags.dryRun !== true) {
     throw new InvalidArgumentError("CHORALE_CHOICES", "shipped", "a file to store to, or nothing; or --dry-run");

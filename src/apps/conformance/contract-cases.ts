@@ -69,15 +69,15 @@ const REFUSALS: readonly Refusal[] = [
   inBatch("gather_objects", (c) => c.gatherObjects(1)),
   [
     "INVALID_ARGUMENT",
-    'wait is "for barrier inside the batch that issues it"; expected to wait for the batch\'s work, which starts when its function has returned',
+    "wait is called for barrier inside the batch that issues it; expected to wait for the batch's work, which starts when its function has returned",
     (c) => c.batch((group) => void group.barrier().wait()),
   ],
-  object(() => 1, '"one that holds a function"'),
-  object({ inner: [Symbol("s")] }, '"one that holds a symbol"'),
-  object(new Map([["k", new (class Point {})()]]), '"an instance of Point"'),
-  object({ [Symbol("key")]: 1 }, '"an object with the key Symbol(key)"'),
-  object(Promise.resolve(1), '"an instance of Promise"'),
-  object(new WeakMap(), '"an instance of WeakMap"'),
+  object(() => 1, "one that holds a function"),
+  object({ inner: [Symbol("s")] }, "one that holds a symbol"),
+  object(new Map([["k", new (class Point {})()]]), "an instance of Point"),
+  object({ [Symbol("key")]: 1 }, "an object with the key Symbol(key)"),
+  object(Promise.resolve(1), "an instance of Promise"),
+  object(new WeakMap(), "an instance of WeakMap"),
 ];
 
 /** What `fn` says when it is refused. */

@@ -4,6 +4,7 @@
  * Nothing here changes what the program computes; verifier/ proves it of the result.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import {
   BUFFERS,
   type BufferKind,
@@ -93,7 +94,7 @@ function checkChannelPairing(
     const where = at === undefined ? "" : ` (last ${surplus > 0 ? "signal" : "wait"}: ${at.file}:${at.line})`;
     throw new InvalidArgumentError(
       channel,
-      `${Math.abs(surplus)} ${surplus > 0 ? "more" : "fewer"} signals than waits`,
+      described(`${Math.abs(surplus)} ${surplus > 0 ? "more" : "fewer"} signals than waits`),
       `as many waits at its far end as signals${where}`,
     );
   }

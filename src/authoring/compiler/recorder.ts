@@ -4,6 +4,7 @@
  * what MSCCL++ lets pass: negative numbers, a channel to oneself, sizes of a get, ranges beyond a buffer.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { BUFFERS, type PlanReduceOp, type SourceLocation } from "../plan/index.ts";
 import { type CopyFormat, type Notify, type PutFormat, type RawChunk, type Stamp, Tape } from "./op-tape.ts";
 import {
@@ -77,7 +78,7 @@ export class Recorder {
 
   /** No call is accepted after this. */
   close(): void {
-    this.need(this.loop === undefined, "loop", "open", "every loop to be closed before the program ends");
+    this.need(this.loop === undefined, "loop", described("open"), "every loop to be closed before the program ends");
     this.closed = true;
   }
 
@@ -295,7 +296,7 @@ export class Recorder {
   // ---- loops
 
   beginLoop(unit: number, numChunks: number): void {
-    this.need(this.loop === undefined, "loop", "a loop within a loop", "loops one after the other");
+    this.need(this.loop === undefined, "loop", described("within another loop"), "loops one after the other");
     if (this.options.strict) {
       this.need(Number.isInteger(unit) && unit > 0, "unit of a loop", unit, "a number of bytes, 1 or more");
       this.need(
@@ -310,7 +311,7 @@ export class Recorder {
 
   endLoop(): void {
     const loop = this.loop;
-    this.need(loop !== undefined, "loop", "none is open", "a loop to end");
+    this.need(loop !== undefined, "loop", described("not open"), "a loop to end");
     const seq = this.seq++;
     this.loop = undefined;
     for (const [key, body] of loop.tapes) {
@@ -335,7 +336,7 @@ export class Recorder {
   private inside({ rank, buffer, index, size, owner }: RawChunk): void {
     if (!this.options.strict) return;
     if (owner !== undefined && owner !== this)
-      this.need(false, "chunk", "a chunk of another program", "one of this program");
+      this.need(false, "chunk", described("one of another program"), "one of this program");
     const room = roomOf(this.ranks[rank] as RankRecord, buffer);
     if (index < 0 || size < 0 || index + size > room) {
       this.need(
@@ -407,7 +408,7 @@ export class Recorder {
     channel?: { readonly kind: number; readonly id: number },
     remotes?: readonly RawChunk[],
   ): void {
-    this.need(!this.closed, "program", "finished", "calls only while it is being built");
+    this.need(!this.closed, "program", described("finished"), "calls only while it is being built");
     const source = this.source();
     if (typeof strands === "number") {
       this.one(rank, strands, append, { seq: this.seq++, source, tbgIndex: 0, tbgSize: 0 }, channel, remotes);

@@ -3,6 +3,7 @@
  * MSCCL++ DSL, with types that refuse what it refuses only at run time, or not at all.
  */
 
+import { described } from "../../core/internal.ts";
 import { type ChannelRecord, MEMORY, PORT, pairChannels, type Recorder } from "../compiler/index.ts";
 import {
   BUFFERS,
@@ -69,7 +70,12 @@ export class Builder<P> {
   /** The number of a rank of this program. @param call how the operation is called */
   private own(rank: RankHandle<P>, call: string): number {
     this.recorder.need(rank instanceof RankHandle, "rank", rank, `a rank (p.rank(0)), as in ${call}`);
-    this.recorder.need(this.ranks[rank.id] === rank, "rank", "a rank of another program", "one of this program");
+    this.recorder.need(
+      this.ranks[rank.id] === rank,
+      "rank",
+      described("one of another program"),
+      "one of this program",
+    );
     return rank.id;
   }
   /** A memory channel. Make one the other way too: signals need it. */

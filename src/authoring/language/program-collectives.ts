@@ -6,6 +6,7 @@
 
 import type { ChunkValue } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { PLAN_REDUCE_OPS, type PlanCollective, type PlanReduceOp } from "../plan/index.ts";
 
 export interface CollectiveOptions {
@@ -193,7 +194,7 @@ export function customCollective(name: string, numRanks: number, options: Custom
       if (!Number.isInteger(from.chunk) || from.chunk < 0 || from.chunk >= has) {
         throw new InvalidArgumentError(
           `post(${rank}, ${chunk}) of ${name}`,
-          `input[${from.chunk}] of rank ${from.rank}`,
+          described(`input[${from.chunk}] of rank ${from.rank}`),
           has === 0 ? "a rank that has input" : `a chunk below ${has}, which rank ${from.rank} has as input`,
         );
       }

@@ -3,6 +3,7 @@
  * it is asked. Nothing is global: any number of programs may be built, also within each other.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { type AutoSyncMode, compile, type Program, Recorder } from "../compiler/index.ts";
 import {
   type ChannelKind,
@@ -150,7 +151,11 @@ export function program<const Name extends string>(
   const returned: unknown = build(new Builder<Name>(recorder, op === "avg" ? "sum" : op, links, collective));
   if (returned instanceof Promise) {
     returned.catch(() => undefined);
-    throw new InvalidArgumentError("what the callback of program returns", "a promise", "a callback that is not async");
+    throw new InvalidArgumentError(
+      "what the callback of program returns",
+      described("a promise"),
+      "a callback that is not async",
+    );
   }
   recorder.close();
   let plan: ExecutionPlan | undefined;

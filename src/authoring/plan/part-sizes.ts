@@ -3,6 +3,7 @@
  * have one size, so one number says everything: the bytes of a part. `plan-layout.ts` has the rule in general.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { ExecutionPlan, PlanCollective } from "./execution-plan.ts";
 import { needsWholeChunks } from "./whole-chunks.ts";
 
@@ -68,7 +69,7 @@ export function checkPartBytes(shape: PlanShape, partBytes: number): void {
   if (needsWhole && chunksPerPart > 0 && chunkBytesOf(shape, partBytes) * chunksPerPart !== partBytes) {
     throw new InvalidArgumentError(
       "part",
-      `${partBytes} bytes`,
+      described(`${partBytes} bytes`),
       `${chunksPerPart} whole chunks of ${SMALL_GRANULE} bytes (of ${LARGE_GRANULE} from ${LARGE_CHUNK} on): the plan waits for the packets of whole chunks`,
     );
   }
@@ -91,13 +92,17 @@ export function partBytesOf(plan: ExecutionPlan, rank: number, inputBytes: numbe
     if (buffer.chunks === 0 || parts === 0) continue;
     const what = exact ? "chunks" : "parts";
     if (bytes % parts !== 0) {
-      throw new InvalidArgumentError(`${name} of rank ${rank}`, `${bytes} bytes`, `a multiple of ${parts} ${what}`);
+      throw new InvalidArgumentError(
+        `${name} of rank ${rank}`,
+        described(`${bytes} bytes`),
+        `a multiple of ${parts} ${what}`,
+      );
     }
     const part = bytes / parts;
     if (found !== undefined && part !== found) {
       throw new InvalidArgumentError(
         `${name} of rank ${rank}`,
-        `${bytes} bytes`,
+        described(`${bytes} bytes`),
         `${found * parts} bytes: ${parts} ${what} of ${found}, as the plan's input has`,
       );
     }

@@ -5,6 +5,7 @@
  * this is MSCCL++'s formula (`src/core/executor`): offset = index * (bytes / chunks). Scratch has no short chunks.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { BufferPlan, ExecutionPlan } from "./execution-plan.ts";
 import { needsWholeChunks } from "./whole-chunks.ts";
 
@@ -92,7 +93,7 @@ export function layoutPlan(plan: ExecutionPlan, sizes: readonly RankBytes[], gra
         if (isWhole && per > 0 && size % (per * granule) !== 0)
           throw new InvalidArgumentError(
             `sizes[${rank.rank}]`,
-            `${size} bytes`,
+            described(`${size} bytes`),
             `a multiple of ${per} chunks of ${granule} bytes: the chunks of this plan are of equal size`,
           );
         if (per > 0) chunkBytes = Math.max(chunkBytes, Math.ceil(size / per / granule) * granule);

@@ -5,6 +5,7 @@
  */
 import { busFactor, OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
 import { InvalidArgumentError, invariant } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { CpuCosts } from "../../machine/cost/index.ts";
 import {
   bodyOf,
@@ -129,7 +130,8 @@ class CpuRun {
 
   /** Does one operation, if it need not wait. */
   #step(rank: number, strand: StrandState, op: SimpleOp): Wake {
-    if (++this.#steps > MAX_STEPS) throw new InvalidArgumentError("plan", "more operations", `at most ${MAX_STEPS}`);
+    if (++this.#steps > MAX_STEPS)
+      throw new InvalidArgumentError("plan", described("of more operations"), `at most ${MAX_STEPS}`);
     const wake = this.#waits(rank, strand, op);
     if (wake !== "now") return wake;
     const { opUs } = this.#costs;

@@ -6,6 +6,7 @@
  * Analysis", 14.8).
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import type { Measurement } from "./measurements.ts";
 import type { SystemParameters } from "./parameters.ts";
@@ -142,7 +143,11 @@ export function errorSummary(ratios: readonly number[]): ErrorSummary {
 export function fitParameters(measurements: readonly Measurement[], options: FitOptions): Fit {
   const { inventory, parameters: base } = options;
   if (measurements.length === 0)
-    throw new InvalidArgumentError("measurements", "no row", "rows whose `plan` is an algorithm of the library");
+    throw new InvalidArgumentError(
+      "measurements",
+      described("without a row"),
+      "rows whose `plan` is an algorithm of the library",
+    );
   const constants = (options.only ?? FITTED_CONSTANTS).filter((constant) => (constantOf(base, constant) ?? 0) > 0);
   if (constants.length === 0)
     throw new InvalidArgumentError(

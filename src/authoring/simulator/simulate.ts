@@ -5,6 +5,7 @@
 
 import { busFactor, OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import type { ExecutionPlan } from "../plan/index.ts";
 import { requireShape } from "../verifier/index.ts";
@@ -85,7 +86,7 @@ export function placeRanks(
   if (devices.length < numRanks) {
     throw new InvalidArgumentError(
       "topology",
-      `${devices.length} devices`,
+      described(`${devices.length} devices`),
       `a system of ${numRanks} devices or more, one for each rank`,
     );
   }

@@ -5,6 +5,7 @@
  * (GPUDirect RDMA; the peer's NIC of the same rail where there is one).
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import {
   FAST_KINDS,
   type Inventory,
@@ -243,7 +244,12 @@ export class SimulatedMachine {
 
   #path(topology: Topology, a: string, b: string): number[] {
     const path = widestPath(topology, a, b);
-    if (path === undefined) throw new InvalidArgumentError("topology", `${a} and ${b}`, "devices that something joins");
+    if (path === undefined)
+      throw new InvalidArgumentError(
+        "topology",
+        described(`without a way from ${a} to ${b}`),
+        "devices that something joins",
+      );
     return path.links.map((link, i) => {
       const directed = this.#directed.get(link) ?? 0;
       return path.nodes[i] === link.a ? directed : directed + 1;
@@ -295,7 +301,12 @@ export class SimulatedMachine {
         queue.push(edge.to);
       }
     }
-    if (!cameBy.has(b)) throw new InvalidArgumentError("topology", `${a} and ${b}`, "NICs that a network joins");
+    if (!cameBy.has(b))
+      throw new InvalidArgumentError(
+        "topology",
+        described(`without a way from ${a} to ${b}`),
+        "NICs that a network joins",
+      );
     const links: number[] = [];
     for (let at = b; at !== a; ) {
       const step = cameBy.get(at)!;

@@ -9,6 +9,7 @@
  * link, and links that map one to one). No proof, no shortcut.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { type FlowClass, Network } from "./network.ts";
 import type { SystemParameters } from "./parameters.ts";
 import type { SimulatedMachine } from "./simulated-machine.ts";
@@ -128,7 +129,11 @@ export function runSketch(
   useSymmetry = true,
 ): SketchRun {
   if (machine.devices.length < sketch.numRanks) {
-    throw new InvalidArgumentError("machine", `${machine.devices.length} devices`, `${sketch.numRanks} or more`);
+    throw new InvalidArgumentError(
+      "machine",
+      described(`${machine.devices.length} devices`),
+      `${sketch.numRanks} or more`,
+    );
   }
   const shift = useSymmetry ? symmetryOf(sketch, machine) : undefined;
   return new SketchRunner(sketch, machine, parameters, shift).run();

@@ -1,5 +1,6 @@
 /** From a result of the synthesiser to a certificate that stands by itself. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { CERTIFICATE_SCHEMA_VERSION, type Certificate, sealCertificate } from "../certificate/index.ts";
 import { checkNetwork } from "./network.ts";
 import type { Synthesis } from "./synthesize.ts";
@@ -11,7 +12,11 @@ import type { Synthesis } from "./synthesize.ts";
 export function certify(result: Synthesis): Certificate {
   if (!result.isOptimal) {
     const gap = result.time.over(result.bound).toNumber();
-    throw new InvalidArgumentError("result", `${gap.toFixed(4)} times its bound`, "a schedule that reaches its bound");
+    throw new InvalidArgumentError(
+      "result",
+      described(`${gap.toFixed(4)} times its bound`),
+      "a schedule that reaches its bound",
+    );
   }
   const { collective, network, options, witness, schedule } = result;
   const net = checkNetwork(network);

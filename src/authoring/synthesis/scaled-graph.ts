@@ -1,5 +1,6 @@
 /** A network in integers: capacities over their common denominator, which max-flow computes with exactly. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { Witness } from "../certificate/index.ts";
 import { LARGEST_EXACT } from "./max-flow.ts";
 import type { CheckedNetwork } from "./network.ts";
@@ -57,7 +58,7 @@ export function scaleNetwork(net: CheckedNetwork): ScaledGraph {
   if (!(total <= LARGEST_TOTAL)) {
     throw new InvalidArgumentError(
       "capacities",
-      `fractions over ${denominator}`,
+      described(`fractions over ${denominator}`),
       `numbers with fewer digits: in common units they sum to ${total.toExponential(1)} over the ranks, of at most ${LARGEST_TOTAL.toExponential(1)}`,
     );
   }

@@ -158,6 +158,6 @@ describe("packets of chunks that are short at some sizes", () => {
     const sevens = (bytes: number) => new Array(bytes / 4).fill(7);
     expect(run(short, 48)).toEqual(sevens(48));
     expect(run(whole, 64)).toEqual(sevens(64));
-    expect(() => run(whole, 48)).toThrow(/"48 bytes"; expected 2 whole chunks/);
+    expect(() => run(whole, 48)).toThrow(/is 48 bytes; expected 2 whole chunks/);
   });
 });

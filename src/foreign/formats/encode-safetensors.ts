@@ -1,5 +1,6 @@
 /** Writes safetensors: for checkpoints of small models and for tests. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { SAFETENSORS_DTYPE_BITS, type SafetensorsDType } from "./safetensors.ts";
 
 /** A tensor to write: little-endian bytes of its elements, row-major. */
@@ -32,7 +33,11 @@ export function encodeSafetensors(
   for (const [name, { dtype, shape, bytes }] of entries) {
     const needed = (shape.reduce((a, b) => a * b, 1) * SAFETENSORS_DTYPE_BITS[dtype]) / 8;
     if (bytes.length !== needed) {
-      throw new InvalidArgumentError(name, `${bytes.length} bytes`, `${needed} bytes, for [${shape}] of ${dtype}`);
+      throw new InvalidArgumentError(
+        name,
+        described(`${bytes.length} bytes`),
+        `${needed} bytes, for [${shape}] of ${dtype}`,
+      );
     }
     header[name] = { dtype, shape, data_offsets: [end, end + needed] };
     end += needed;

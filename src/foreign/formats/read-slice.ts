@@ -4,6 +4,7 @@
  * of at most 4 MiB, so reading a shard never needs more memory than the shard.
  */
 import { decodeTable, FormatError, InvalidArgumentError, show } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { ByteSource } from "./byte-source.ts";
 import type { SafetensorsTensor } from "./safetensors.ts";
 
@@ -90,7 +91,7 @@ export function readSliceF32(
   if (rows === 0 || width === 0) return;
   const needed = (rows - 1) * stride + width;
   if (needed > into.length) {
-    throw new InvalidArgumentError("into", `${into.length} elements`, `at least ${needed} elements`);
+    throw new InvalidArgumentError("into", described(`${into.length} elements`), `at least ${needed} elements`);
   }
 
   const size = ELEMENT_BYTES[dtype];

@@ -1,5 +1,6 @@
 /** A file mapped into memory that processes share: mmap(2) of the C library, on Linux and macOS. */
 import { InvalidArgumentError, NativeError, UnavailableError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { viewMemory } from "./foreign-memory.ts";
 import { koffi } from "./koffi.ts";
 import { addressOf } from "./prototypes.ts";
@@ -78,7 +79,11 @@ export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: 
   const address = addressOf(new Uint8Array(memory));
   const isWhole = address % BigInt(LEAST_PAGE_BYTES) === 0n && sizeBytes % LEAST_PAGE_BYTES === 0;
   if (!isWhole || sizeBytes > memory.byteLength) {
-    throw new InvalidArgumentError("memory", `${sizeBytes} of ${memory.byteLength} bytes at ${address}`, "whole pages");
+    throw new InvalidArgumentError(
+      "memory",
+      described(`${sizeBytes} of ${memory.byteLength} bytes at ${address}`),
+      "whole pages",
+    );
   }
   const flags = MAP_SHARED | MAP_FIXED;
   const { mmap } = libc();

@@ -8,6 +8,7 @@
  * says; all of a rank's in a tree of two nodes, twice that in a larger one; (n - g) / n of every rank's in an exchange.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import {
   type CollectiveEstimate,
   type EstimateOptions,
@@ -62,7 +63,7 @@ function settingOf(machine: CollectiveMachine, options: EstimateOptions, fit: Nc
   if (generation === undefined)
     throw new InvalidArgumentError(
       "device",
-      `${machine.device} (${machine.arch})`,
+      described(`${machine.device} (${machine.arch})`),
       "a device with a compute capability",
     );
   const own = fit.generations[generation];

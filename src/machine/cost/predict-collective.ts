@@ -1,5 +1,6 @@
 /** Which library runs on these devices, and what it takes: NCCL on NVIDIA's, RCCL on AMD's, the vendors' own elsewhere. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { CollectiveEstimate, EstimateOptions, TimedOperation } from "./collective-estimate.ts";
 import { type CollectiveMachine, nvidiaGeneration } from "./collective-machine.ts";
 import { ncclPrediction } from "./nccl-prediction.ts";
@@ -43,16 +44,20 @@ export function predictCollective(
   if (options.nvls === true && !switchesReduce(machine))
     throw new InvalidArgumentError(
       "nvls",
-      `on with ${machine.device}`,
+      described(`on with ${machine.device}`),
       "devices whose switches multicast and reduce: NVIDIA's from compute capability 9.0, on NVSwitch",
     );
   if (machine.numNodes > 1 && machine.network === undefined)
-    throw new InvalidArgumentError("topology", `${machine.numNodes} nodes`, "NICs that join them (--nic 8xNDR)");
+    throw new InvalidArgumentError(
+      "topology",
+      described(`of ${machine.numNodes} nodes`),
+      "NICs that join them (--nic 8xNDR)",
+    );
   // NCCL_P2P_DISABLE is NCCL's, and the memory of one host is no way to another.
   if (machine.fabric.kind === "shm" && (machine.family !== "nvidia-gpu" || !reachesThroughPcie(machine)))
     throw new InvalidArgumentError(
       "p2p",
-      `off on ${machine.device}`,
+      described(`off on ${machine.device}`),
       "NVIDIA devices that meet in the memory of one host over PCIe",
     );
   // What a model does not know it must not seem to heed.

@@ -6,6 +6,7 @@
  * 13.7 us to begin; MI250X is known by one all-to-all alone, which its uncertainty says.
  */
 import { InvalidArgumentError, wordTable } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import {
   type CollectiveEstimate,
   type EstimateOptions,
@@ -101,7 +102,7 @@ export function rcclPrediction(
   if (fit === undefined)
     throw new InvalidArgumentError(
       "device",
-      `${machine.device} (${machine.arch})`,
+      described(`${machine.device} (${machine.arch})`),
       `an AMD device whose RCCL is known: ${Object.keys(RCCL_GENERATIONS).join(", ")}`,
     );
   const { numRanks: n, numNodes, fabric, network } = machine;

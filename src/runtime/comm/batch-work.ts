@@ -1,5 +1,6 @@
 /** The works of a batch: one for each call, which starts when the batch does, and one for all of them. */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { checkWait } from "./call.ts";
 import { PendingWork } from "./work.ts";
 
@@ -36,7 +37,7 @@ export class BatchedWork<T> extends PendingWork<T> {
       if (this.#work === undefined) {
         throw new InvalidArgumentError(
           "wait",
-          `for ${this.op} inside the batch that issues it`,
+          described(`called for ${this.op} inside the batch that issues it`),
           "to wait for the batch's work, which starts when its function has returned",
         );
       }

@@ -3,6 +3,7 @@
  * is the batch, so none can be left open, whatever the function does.
  */
 import { InvalidArgumentError, isThenable } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { Communicator } from "./contract.ts";
 import { SettledWork } from "./work.ts";
 
@@ -29,7 +30,7 @@ export function collectBatch(
     cancel("the batch's function was asynchronous, so nothing of it was sent");
     throw new InvalidArgumentError(
       "fn",
-      "a function that returns a promise",
+      described("a function that returns a promise"),
       "a synchronous function; await the batch's work instead",
     );
   }

@@ -28,6 +28,7 @@ import {
   tensor,
   UnsupportedError,
 } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { CallOptions, Capabilities, Data, OutputOptions } from "./contract.ts";
 
 /** A caller's buffer, whatever it came as. */
@@ -68,7 +69,7 @@ export function operand(data: Data, dtype: DType | undefined, argument: string):
   if (resolved === undefined || !holds(resolved, data)) {
     throw new InvalidArgumentError(
       argument,
-      `a ${data.constructor.name}`,
+      described(`a ${data.constructor.name}`),
       resolved === undefined
         ? "an array whose class tells its element type, or the dtype option (f16 or bf16)"
         : `an array that holds ${resolved}, as the dtype option says`,

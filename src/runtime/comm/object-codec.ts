@@ -5,6 +5,7 @@
  */
 import { DefaultDeserializer, serialize } from "node:v8";
 import { FormatError, InvalidArgumentError, show } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 const ACCEPTED =
   "plain objects, arrays, Map, Set, Date, RegExp, Error, ArrayBuffer, typed arrays, strings, numbers, bigints, booleans, null and undefined";
@@ -78,12 +79,12 @@ export function checkCarried(root: unknown, argument: string, isForThreads = fal
   while (open.length > 0) {
     const value = open.pop();
     if (typeof value === "function" || typeof value === "symbol") {
-      throw new InvalidArgumentError(argument, `one that holds a ${typeof value}`, ACCEPTED);
+      throw new InvalidArgumentError(argument, described(`one that holds a ${typeof value}`), ACCEPTED);
     }
     if (typeof value !== "object" || value === null || seen.has(value)) continue;
     seen.add(value);
     const loss = lossOf(value, isForThreads);
-    if (loss !== undefined) throw new InvalidArgumentError(argument, loss, ACCEPTED);
+    if (loss !== undefined) throw new InvalidArgumentError(argument, described(loss), ACCEPTED);
     for (const part of partsOf(value)) open.push(part);
   }
 }
@@ -98,10 +99,18 @@ export function encodeObject(value: unknown, maxBytes: number): Uint8Array {
   try {
     bytes = serialize(value);
   } catch (error) {
-    throw new InvalidArgumentError("value", `one that cannot be copied (${(error as Error).message})`, ACCEPTED);
+    throw new InvalidArgumentError(
+      "value",
+      described(`one that cannot be copied (${(error as Error).message})`),
+      ACCEPTED,
+    );
   }
   if (bytes.length > maxBytes) {
-    throw new InvalidArgumentError("value", `${bytes.length} bytes`, `at most ${maxBytes}: send bulk data as tensors`);
+    throw new InvalidArgumentError(
+      "value",
+      described(`${bytes.length} bytes`),
+      `at most ${maxBytes}: send bulk data as tensors`,
+    );
   }
   return bytes;
 }

@@ -14,6 +14,7 @@ import {
 } from "../../authoring/plan/index.ts";
 import { checkReduceOp } from "../../collectives/index.ts";
 import { type DType, holds, InvalidArgumentError, PlanError, type ReduceOp, sizeOf, Tensor } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { checkOptions, type Operand, operand } from "./call.ts";
 import type { Runnable, RunOptions } from "./contract.ts";
 
@@ -67,7 +68,7 @@ function planOf(given: Runnable, force: boolean): ExecutionPlan {
   if (proof === undefined) {
     const accepted =
       "a program, a plan of compile() or one that provePlan() passed, or force: true to run it all the same";
-    throw new InvalidArgumentError("plan", `${name}, which was not verified`, accepted);
+    throw new InvalidArgumentError("plan", described(`${name}, which was not verified`), accepted);
   }
   throw new PlanError(`${name}, which force: true would run all the same`, [], proof.opinion);
 }
@@ -89,7 +90,11 @@ export function checkPlanCall(
   }
   const plan = planOf(given, options.force === true);
   if (plan.ranks.length !== numRanks) {
-    throw new InvalidArgumentError("plan", `for ${plan.ranks.length} ranks`, `one for the group's ${numRanks} ranks`);
+    throw new InvalidArgumentError(
+      "plan",
+      described(`for ${plan.ranks.length} ranks`),
+      `one for the group's ${numRanks} ranks`,
+    );
   }
   const input = options.input === undefined ? undefined : operand(options.input, options.dtype, "input");
   const output =
@@ -103,14 +108,22 @@ export function checkPlanCall(
   const size = sizeOf(dtype);
   const partBytes = partBytesOf(plan, rank, buffers.inputCount * size, buffers.outputCount * size);
   if (partBytes % size !== 0) {
-    throw new InvalidArgumentError("input", `parts of ${partBytes} bytes`, `whole elements of ${dtype}, ${size} bytes`);
+    throw new InvalidArgumentError(
+      "input",
+      described(`cut into parts of ${partBytes} bytes`),
+      `whole elements of ${dtype}, ${size} bytes`,
+    );
   }
   const { minMessageSizeBytes: least, maxMessageSizeBytes: most } = plan.options;
   const message = Math.max(buffers.inputCount, buffers.outputCount) * size;
   // Plans that only synchronise have no message.
   const isEmpty = plan.ranks[rank]?.input.chunks === 0 && plan.ranks[rank]?.output.chunks === 0;
   if (!isEmpty && (message < least || message > most)) {
-    throw new InvalidArgumentError("input", `${message} bytes`, `${least} to ${most} bytes, which the plan is for`);
+    throw new InvalidArgumentError(
+      "input",
+      described(`${message} bytes`),
+      `${least} to ${most} bytes, which the plan is for`,
+    );
   }
   const proof = proofOf(plan);
   return {
@@ -174,7 +187,7 @@ function buffersOf(
     if (!uses && (given[name]?.count ?? 0) > 0 && !isInner) {
       throw new InvalidArgumentError(
         name,
-        `${given[name]?.count} elements`,
+        described(`${given[name]?.count} elements`),
         `none: the plan uses no ${name} of rank ${rank}`,
       );
     }
@@ -207,7 +220,7 @@ function buffersOf(
     const lies = other.region.storage === whole.region.storage && other.region.byteOffset === begin;
     if (!lies || other.count !== innerCount) {
       const accepted = `elements ${at} to ${at + innerCount} of the ${place.in}, or none: the plan is in place`;
-      throw new InvalidArgumentError(inner, "another buffer", accepted);
+      throw new InvalidArgumentError(inner, described("another buffer"), accepted);
     }
   }
   const shared = { in: place.in, at };
@@ -220,7 +233,11 @@ function buffersOf(
 function sharedPlace(plan: ExecutionPlan, own: RankPlan): { in: "input" | "output"; chunk: number } | undefined {
   if (plan.collective.operation === "custom") {
     if ((plan.collective.custom?.aliases ?? []).length === 0) return undefined;
-    throw new InvalidArgumentError("plan", "a custom collective in place", "one whose input and output are apart");
+    throw new InvalidArgumentError(
+      "plan",
+      described("a custom collective in place"),
+      "one whose input and output are apart",
+    );
   }
   if (own.input.chunks > 0) {
     const place = placeOf(plan, own.rank, "input", 0);

@@ -4,6 +4,7 @@
  * theirs taken and one in many after that; CHORALE_CALLSITES=1 takes every one.
  */
 import { type CallTrace, InvalidArgumentError, traceOfCall } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { WorkState } from "./contract.ts";
 import { callSite } from "./failure.ts";
 
@@ -153,7 +154,7 @@ const CODE = "CHORALE_UNAWAITED_WORK";
 const textOf = ({ what, sites }: UnseenWorks) =>
   `${what}:${sites}\nawait each call, or its results may not be there yet`;
 const errorOf = ({ what, sites }: UnseenWorks) =>
-  new InvalidArgumentError("work", what, `await, or wait(), for every call (strictWork is on):${sites}`);
+  new InvalidArgumentError("work", described(what), `await, or wait(), for every call (strictWork is on):${sites}`);
 
 /**
  * Reports the works that nobody looked at, of a program that exits as if all were well with its groups open.

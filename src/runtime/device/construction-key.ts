@@ -4,6 +4,7 @@
  * each asks for a key that the package does not export.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 /** The key of the constructors; never exported from the room. */
 export const MADE_HERE: unique symbol = Symbol("made by chorale");
@@ -12,5 +13,9 @@ export type MadeHere = typeof MADE_HERE;
 /** @throws InvalidArgumentError naming `factory`, for whoever calls the constructor of `what` without the key */
 export function checkMade(key: unknown, what: string, factory: string): void {
   if (key === MADE_HERE) return;
-  throw new InvalidArgumentError(`new ${what}()`, "a handle that chorale did not make", `a call of ${factory}`);
+  throw new InvalidArgumentError(
+    `new ${what}()`,
+    described("a handle that chorale did not make"),
+    `a call of ${factory}`,
+  );
 }

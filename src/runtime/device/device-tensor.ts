@@ -14,6 +14,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import type { CudaDevice } from "./device.ts";
 import { type Allocation, checkPool, type MemoryPool } from "./memory-pool.ts";
@@ -113,7 +114,11 @@ export function deviceStorageOf(tensor: Tensor): DeviceStorage | undefined {
   const { storage } = tensor;
   if (storage.kind !== "device") return undefined;
   if (!isGenuine(storage)) {
-    throw new InvalidArgumentError("tensor", "a storage that chorale did not make", "a tensor from world.tensor()");
+    throw new InvalidArgumentError(
+      "tensor",
+      described("a storage that chorale did not make"),
+      "a tensor from world.tensor()",
+    );
   }
   return storage;
 }
@@ -138,7 +143,7 @@ export function deviceAddress(tensor: Tensor, device: CudaDevice, generation?: n
   if (storage.device !== device) {
     throw new InvalidArgumentError(
       "tensor",
-      `a tensor on CUDA device ${storage.device.ordinal}`,
+      described(`a tensor on CUDA device ${storage.device.ordinal}`),
       storage.device.ordinal === device.ordinal
         ? "one of this world: that one is of a world or rank that uses the same device by itself"
         : `one on CUDA device ${device.ordinal}, which this rank uses`,

@@ -4,6 +4,7 @@
  * (EM_CUDA), and `fatBinaryHeader` of the toolkit's fatbinary headers.
  */
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 const ELF_MAGIC = 0x464c_457f;
 const ELF_HEADER_BYTES = 64;
@@ -42,14 +43,18 @@ export function moduleImage(image: string | Uint8Array): Uint8Array {
 function ptxImage(text: string, bytes: () => Uint8Array): Uint8Array {
   if (!PTX.test(text)) {
     const shown = text === "" ? "empty" : `${text.length} bytes that begin with ${text.slice(0, 16)}`;
-    throw new InvalidArgumentError("image", shown, ACCEPTED);
+    throw new InvalidArgumentError("image", described(shown), ACCEPTED);
   }
   return Buffer.concat([bytes(), Buffer.alloc(1)]);
 }
 
 function checkWhole(what: "cubin" | "fatbin", length: number, needed: number): void {
   if (length >= needed) return;
-  throw new InvalidArgumentError("image", `a ${what} of ${length} bytes`, `all of it: its headers tell of ${needed}`);
+  throw new InvalidArgumentError(
+    "image",
+    described(`a ${what} of ${length} bytes`),
+    `all of it: its headers tell of ${needed}`,
+  );
 }
 
 /** Where the tables of an ELF file end. @throws InvalidArgumentError for one of another machine */
@@ -57,7 +62,7 @@ function elfBytes(view: DataView): number {
   const is64 = view.getUint8(4) === 2 && view.getUint8(5) === 1;
   const machine = view.getUint16(18, true);
   if (!is64 || machine !== EM_CUDA) {
-    throw new InvalidArgumentError("image", `an ELF file of machine ${machine}`, ACCEPTED);
+    throw new InvalidArgumentError("image", described(`an ELF file of machine ${machine}`), ACCEPTED);
   }
   const tableEnd = (offsetAt: number, sizeAt: number) => {
     const numEntries = view.getUint16(sizeAt + 2, true);

@@ -1,5 +1,6 @@
 /** Device code: compiled by NVRTC, loaded as a module, launched by name. */
 import { ClosedError, InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { CUDA_STATUS, type Nvrtc } from "../../foreign/cuda/index.ts";
 import type { NativeValue } from "../../foreign/native/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
@@ -105,7 +106,7 @@ export class KernelArguments {
       if (this.sizes[index] !== value.byteLength)
         throw new InvalidArgumentError(
           `args[${index}]`,
-          `${value.length} words`,
+          described(`${value.length} words`),
           `${this.sizes[index]! / 8}, as before`,
         );
       const at = this.#offsets[index]!;
@@ -221,14 +222,14 @@ export class CudaKernel {
     if (sizes.length !== params.length) {
       throw new InvalidArgumentError(
         "args",
-        `${sizes.length} arguments`,
+        described(`${sizes.length} arguments`),
         `${params.length}, as kernel ${this.name} has parameters`,
       );
     }
     for (let i = 0; i < params.length; i++) {
       if (sizes[i] === params[i]) continue;
       const wanted = `one of ${params[i]} bytes, as parameter ${i} of kernel ${this.name} has`;
-      throw new InvalidArgumentError(`args[${i}]`, `an argument of ${sizes[i]} bytes`, wanted);
+      throw new InvalidArgumentError(`args[${i}]`, described(`an argument of ${sizes[i]} bytes`), wanted);
     }
   }
 

@@ -3,6 +3,7 @@
  * unified), by an IPC handle of its allocation and an offset among processes.
  */
 import { ClosedError, InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { CUDA_STATUS } from "../../foreign/cuda/index.ts";
 import { type CudaDevice, checkDevice, retainContext } from "./device.ts";
 import { checkPool, MemoryPool } from "./memory-pool.ts";
@@ -67,7 +68,7 @@ export class PeerMemory implements Disposable {
     if (pool.device !== device) {
       throw new InvalidArgumentError(
         "pool",
-        `of CUDA device ${pool.device.ordinal}`,
+        described(`of CUDA device ${pool.device.ordinal}`),
         `one of device ${device.ordinal}`,
       );
     }
@@ -135,7 +136,7 @@ export class PeerMemory implements Disposable {
     const pid = view.getInt32(16, true);
     if (handle.some((byte) => byte !== 0)) return { address: this.#open(handle, pid) + place, sizeBytes };
     if (pid === process.pid) return { address: place, sizeBytes };
-    throw new InvalidArgumentError("note", `an address of process ${pid}`, "one with an IPC handle");
+    throw new InvalidArgumentError("note", described(`an address of process ${pid}`), "one with an IPC handle");
   }
 
   /** Unmaps what was opened: nothing may use it any more. Idempotent. */

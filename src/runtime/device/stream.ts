@@ -1,5 +1,6 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
 import { ClosedError, InvalidArgumentError, wordTable } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { HeldKind } from "../memory/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
@@ -53,7 +54,7 @@ abstract class Handle implements Disposable {
     if (one.device !== device) {
       throw new InvalidArgumentError(
         argument,
-        `a ${argument} of CUDA device ${one.device.ordinal}`,
+        described(`a ${argument} of CUDA device ${one.device.ordinal}`),
         one.device.ordinal === device.ordinal
           ? "one of this rank: that one is of a world or rank that has its own"
           : `one of CUDA device ${device.ordinal}`,
@@ -338,7 +339,7 @@ export class CudaGraph extends Handle {
   launch(stream: CudaStream): void {
     if (this.#reservedFor !== undefined) {
       const accepted = `what a stream captured: ${this.#reservedFor} runs this one`;
-      throw new InvalidArgumentError("graph", "a graph that a communicator captured", accepted);
+      throw new InvalidArgumentError("graph", described("a graph that a communicator captured"), accepted);
     }
     this.#run(stream);
   }

@@ -1,5 +1,6 @@
 /** Functions whose work is all issued when they return: what an asynchronous one does later would be left out. */
 import { InvalidArgumentError, isThenable } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 /**
  * Runs `fn`.
@@ -14,5 +15,5 @@ export function callSynchronous<A extends readonly unknown[]>(
   if (typeof fn !== "function") throw new InvalidArgumentError("fn", fn, "a synchronous function");
   const returned = (fn as (...args: A) => unknown)(...args);
   if ((typeof returned === "object" && returned !== null && isFine(returned)) || !isThenable(returned)) return;
-  throw new InvalidArgumentError("fn", "a function that returns a promise", "a synchronous function");
+  throw new InvalidArgumentError("fn", described("a function that returns a promise"), "a synchronous function");
 }

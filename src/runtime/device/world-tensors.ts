@@ -1,5 +1,6 @@
 /** Tensors of a world in a rank's device memory: how they are made and given back, and what is refused. */
 import { ClosedError, type DType, InvalidArgumentError, parseDType, Tensor } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "./device-tensor.ts";
 import type { RankDevice } from "./rank-device.ts";
 
@@ -22,7 +23,7 @@ export function worldDeviceTensor<D extends DType>(at: RankDevice, dtype: D, sha
 export function freeWorldTensor(at: RankDevice, tensor: unknown, rank: number, look: () => void): void {
   const storage = tensor instanceof Tensor ? deviceStorageOf(tensor) : undefined;
   if (storage === undefined) {
-    const what = tensor instanceof Tensor ? `a tensor in ${tensor.storage.kind} memory` : tensor;
+    const what = tensor instanceof Tensor ? described(`a tensor in ${tensor.storage.kind} memory`) : tensor;
     throw new InvalidArgumentError("tensor", what, "a device tensor that this world allocated");
   }
   if (storage.closed !== undefined) throw new ClosedError("device tensor", storage.closed);
@@ -30,7 +31,9 @@ export function freeWorldTensor(at: RankDevice, tensor: unknown, rank: number, l
   if (storage.pool !== at.pool) {
     throw new InvalidArgumentError(
       "tensor",
-      `a tensor of another world, rank or pool (generation ${storage.generation}, CUDA device ${storage.device.ordinal})`,
+      described(
+        `a tensor of another world, rank or pool (generation ${storage.generation}, CUDA device ${storage.device.ordinal})`,
+      ),
       `one that rank ${rank} allocated in generation ${at.generation} of this world`,
     );
   }
@@ -40,7 +43,7 @@ export function freeWorldTensor(at: RankDevice, tensor: unknown, rank: number, l
   if (pendingUses > 0) {
     throw new InvalidArgumentError(
       "tensor",
-      `in use by ${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`,
+      described(`in use by ${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`),
       "one whose operations are done: await them first",
     );
   }

@@ -8,6 +8,7 @@ import { type ExecutionPlan, hashPlan, proofOf } from "../../authoring/plan/inde
 import { provePlan, provePlanOnce } from "../../authoring/verifier/index.ts";
 import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError, PlanError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { isServed, type RegisteredAlgorithm, type Served } from "./served.ts";
 
 /** A plan that serves a collective, with what its runners ask of it. */
@@ -87,7 +88,7 @@ function ofProgram({ served, numRanks, root, collective }: PlanRequest, own: Reg
     const what = `${found.operation} of ${plan.ranks.length} ranks${found.inPlace ? ", in place" : ""}, root ${found.root ?? 0}`;
     throw new InvalidArgumentError(
       `what ${own.name} makes`,
-      what,
+      described(what),
       `${collective} of ${numRanks} ranks, out of place, root ${root}`,
     );
   }

@@ -11,6 +11,7 @@ import {
   RankFailedError,
   TimeoutError,
 } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
 import { carrierFor } from "./carrier.ts";
@@ -229,7 +230,8 @@ export class TcpBootstrap implements Bootstrap {
   #receive(message: Readonly<Record<string, unknown>>): void {
     const { kind, id, value, error, rank, message: text } = message;
     if (kind === "answer" && typeof id === "number") {
-      const problem = typeof error === "string" ? new InvalidArgumentError("value", "refused", error) : undefined;
+      const problem =
+        typeof error === "string" ? new InvalidArgumentError("value", described("refused"), error) : undefined;
       this.#answers.get(id)?.(typeof value === "string" ? value : undefined, problem);
     } else if (kind === "joined" && typeof rank === "number") this.#joined.add(rank);
     else if (kind === "store-answer" && typeof id === "number") this.store.take(id, message["answer"] as StoreAnswer);
@@ -287,7 +289,11 @@ function checkAnswer(
   proofOf: (text: string) => string,
 ): { readonly joined: readonly number[]; readonly failure: WorldFailure | undefined } {
   if (message["kind"] === "stranger") {
-    throw new InvalidArgumentError("CHORALE_SECRET", "another", `the secret that the ${peer} was started with`);
+    throw new InvalidArgumentError(
+      "CHORALE_SECRET",
+      described("another one"),
+      `the secret that the ${peer} was started with`,
+    );
   }
   const { answer, proof } = message;
   if (typeof answer !== "string" || !isProof(proof, proofOf(answer))) {
@@ -303,6 +309,7 @@ function checkAnswer(
     const [{ problem }, ...both] = sides;
     throw new MismatchError(problem, both);
   }
-  if (refused !== undefined) throw new InvalidArgumentError("rank", "refused", `a place that is free: ${refused}`);
+  if (refused !== undefined)
+    throw new InvalidArgumentError("rank", described("refused"), `a place that is free: ${refused}`);
   return { joined: joined ?? [], failure };
 }

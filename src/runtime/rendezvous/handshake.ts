@@ -5,6 +5,7 @@
  */
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import type { ChannelKeys } from "./channel.ts";
 
 /** Number of the exchange's form; both sides must speak the same. */
@@ -30,7 +31,11 @@ export interface Claims {
 /** Checks a secret. @throws InvalidArgumentError that does not show it */
 export function checkSecret(secret: string): Buffer {
   if (secret.length < MIN_SECRET_CHARS) {
-    throw new InvalidArgumentError("CHORALE_SECRET", `${secret.length} characters`, `${MIN_SECRET_CHARS} at least`);
+    throw new InvalidArgumentError(
+      "CHORALE_SECRET",
+      described(`of ${secret.length} characters`),
+      `${MIN_SECRET_CHARS} at least`,
+    );
   }
   return Buffer.from(secret, "utf8");
 }

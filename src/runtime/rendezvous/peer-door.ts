@@ -5,6 +5,7 @@
  */
 import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { afterRunning, runningTime } from "../comm/index.ts";
 import { carrierFor } from "./carrier.ts";
 import type { Listening } from "./carrier-contract.ts";
@@ -170,7 +171,7 @@ export async function knock(
         }
         const { answer } = message;
         if (message["kind"] === "stranger") {
-          stop(new InvalidArgumentError(names.secret, "not shown", `the one that ${peer} has`));
+          stop(new InvalidArgumentError(names.secret, described("not shown"), `the one that ${peer} has`));
           return;
         }
         if (typeof answer !== "string" || !isProof(message["proof"], prove(secret, "store", nonces, answer))) {
@@ -178,7 +179,7 @@ export async function knock(
         }
         const { refused } = JSON.parse(answer) as { readonly refused?: unknown };
         if (refused !== undefined) {
-          stop(new InvalidArgumentError(names.self, "refused", `${String(refused)} (by ${peer})`));
+          stop(new InvalidArgumentError(names.self, described("refused"), `${String(refused)} (by ${peer})`));
           return;
         }
         timer.cancel();

@@ -1,6 +1,7 @@
 /** The secret that a world's processes share: from the environment, or from a file that only its user can read. */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 const FILE_VARIABLE = "CHORALE_SECRET_FILE";
 /** More than any secret has: the file is something else. */
@@ -40,7 +41,7 @@ function readSecret(file: string): string {
     }
     if (process.platform !== "win32" && (mode & 0o077) !== 0) {
       const found = `${file}, which others can read (mode ${(mode & 0o777).toString(8)})`;
-      throw new InvalidArgumentError(FILE_VARIABLE, found, "a file of this user alone: chmod 600");
+      throw new InvalidArgumentError(FILE_VARIABLE, described(found), "a file of this user alone: chmod 600");
     }
     return readFileSync(fd, "utf8").trim();
   } finally {

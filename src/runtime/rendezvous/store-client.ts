@@ -7,6 +7,7 @@ import {
   show,
   TimeoutError,
 } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { afterRunning, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
 import { MAX_KEY_CHARS, MAX_TEXT_BYTES, type StoreAnswer, type StoreAsk } from "./value-store.ts";
 
@@ -86,7 +87,11 @@ export class StoreClient implements WorldStore {
     if (typeof value !== "string") throw new InvalidArgumentError("value", value, "text");
     const sizeBytes = Buffer.byteLength(JSON.stringify(value));
     if (sizeBytes > MAX_TEXT_BYTES) {
-      throw new InvalidArgumentError("value", `${sizeBytes} bytes`, `text of at most ${MAX_TEXT_BYTES} bytes as JSON`);
+      throw new InvalidArgumentError(
+        "value",
+        described(`${sizeBytes} bytes`),
+        `text of at most ${MAX_TEXT_BYTES} bytes as JSON`,
+      );
     }
     await this.#ask({ op: "set", key: checkKey(key), value }, `store.set(${show(key)})`, options);
   }

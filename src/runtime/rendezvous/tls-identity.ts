@@ -7,6 +7,7 @@ import { createPrivateKey, X509Certificate } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 /** Paths of PEM files. */
 export interface TlsFiles {
@@ -102,7 +103,7 @@ function readPem(part: Part, path: string): string {
     }
     if (part === "key" && process.platform !== "win32" && (mode & 0o077) !== 0) {
       const found = `${path}, which others can read (mode ${(mode & 0o777).toString(8)})`;
-      throw new InvalidArgumentError(what, found, "a file of this user alone: chmod 600");
+      throw new InvalidArgumentError(what, described(found), "a file of this user alone: chmod 600");
     }
     return readFileSync(fd, "utf8");
   } finally {
@@ -114,5 +115,9 @@ function readPem(part: Part, path: string): string {
 export function refusePlain({ kind }: Readonly<Record<string, unknown>>, peer: string): void {
   if (kind !== "tls") return;
   const how = Object.values(TLS_VARIABLES).join(", ");
-  throw new InvalidArgumentError("TLS", "off", `on, as at ${peer}: tls of launch(), --tls-ca and so on, or ${how}`);
+  throw new InvalidArgumentError(
+    "TLS",
+    described("off"),
+    `on, as at ${peer}: tls of launch(), --tls-ca and so on, or ${how}`,
+  );
 }

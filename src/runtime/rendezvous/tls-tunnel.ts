@@ -6,6 +6,7 @@
 import { Socket } from "node:net";
 import { Worker } from "node:worker_threads";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { socketPair } from "../../foreign/native/index.ts";
 import type { Address, Carrier, Listening } from "./carrier-contract.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
@@ -110,7 +111,7 @@ class Tunnel implements Carrier {
         message.isTls === true
           ? new InvalidArgumentError(
               "TLS",
-              reason,
+              described(reason),
               "peers that all use TLS, with certificates that the same CA has signed",
             )
           : Object.assign(new Error(reason), code === undefined ? {} : { code });

@@ -3,6 +3,7 @@
  * own, and waits for it. What happens to the world from then on is the supervisor's.
  */
 import { AbortedError, InvalidArgumentError, RankFailedError, traceOfCall } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import {
   type BackendKind,
   checkBackendOptions,
@@ -351,8 +352,12 @@ function checkOptions<R, D>(options: LaunchOptions<R, D>): void {
   checkMs("timeoutMs", options.timeoutMs, 1);
   checkMs("graceMs", options.graceMs, 0);
   if ((module === undefined) === (run === undefined)) {
-    const given = run === undefined ? "neither" : "both";
-    throw new InvalidArgumentError("module and run", given, "one of them: a file, or a function that each rank runs");
+    const given = run === undefined ? "not given" : "both given";
+    throw new InvalidArgumentError(
+      "module and run",
+      described(given),
+      "one of them: a file, or a function that each rank runs",
+    );
   }
   check("run", run, typeof run === "function", "a function that each rank runs");
   check("module", module, typeof module === "string" || module instanceof URL, "a path, or a file: URL");

@@ -5,6 +5,7 @@
  */
 import { StringDecoder } from "node:string_decoder";
 import { InvalidArgumentError, show, Tensor } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { checkCarried, reportUnseenAtExit } from "../comm/index.ts";
 import { hasJoined } from "./join.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
@@ -57,7 +58,11 @@ async function run(job: Job): Promise<void> {
     const main = defaultExport((await import(job.module.url)) as { default?: unknown }, job.module.isCommonJs);
     if (typeof main !== "function") {
       if (job.reused || main !== undefined) {
-        throw new InvalidArgumentError(`default export of ${path}`, typeof main, "an async function (world, data)");
+        throw new InvalidArgumentError(
+          `default export of ${path}`,
+          described(main === undefined ? "missing" : `of type ${typeof main}`),
+          "an async function (world, data)",
+        );
       }
       closeWhenIdle(rank);
       if (!rank.failed) post({ kind: "done", value: undefined, final: false });
@@ -113,13 +118,19 @@ function isUnfinished(before: ReadonlyMap<string, number>): boolean {
 function sendResult(value: unknown, unfinished: boolean): void {
   const argument = "result of the rank";
   if (value instanceof Tensor) {
-    throw new InvalidArgumentError(argument, String(value), "its values: tensor.toArray(), or tensor.data.slice()");
+    throw new InvalidArgumentError(
+      argument,
+      described(String(value)),
+      "its values: tensor.toArray(), or tensor.data.slice()",
+    );
   }
   checkCarried(value, argument, link.kind === "thread");
   try {
     post({ kind: "done", value, final: true, ...(unfinished ? { unfinished } : {}) });
   } catch (cause) {
-    throw new InvalidArgumentError(argument, show(value), "a value that structuredClone can copy", { cause });
+    throw new InvalidArgumentError(argument, described(show(value)), "a value that structuredClone can copy", {
+      cause,
+    });
   }
 }
 

@@ -153,7 +153,7 @@ describe.skipIf(library === undefined).each([["thread"], ["process"]] as const)(
       [
         "returns what cannot be copied",
         (world) => (world.rank === 1 ? () => 1 : 0),
-        /result of the rank is "one that holds a function"/,
+        /result of the rank is one that holds a function/,
       ],
     ])("fail the world when one %s", async (_, fn, message) => {
       const lines: string[] = [];

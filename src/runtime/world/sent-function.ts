@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { type FunctionOrigin, originOf } from "./function-origin.ts";
 import { bundle, type UserModule, writeModule } from "./user-module.ts";
 
@@ -19,7 +20,7 @@ export function textOf(run: (...values: never[]) => unknown): string {
   if (!/\{\s*\[native code\]\s*\}\s*$/.test(text)) return text;
   throw new InvalidArgumentError(
     "run",
-    `${run.name || "a function"} { [native code] }`,
+    described(`${run.name || "a function"} { [native code] }`),
     "a function of a program: a bound or built-in one has no text to send to the ranks. Write run: async (world, data) => ...",
   );
 }

@@ -86,7 +86,7 @@ describe.skipIf(process.platform !== "linux")("a world over TLS (Linux)", () => 
     // The other way round: rendezvous/tls.test.ts.
     const controller = new AbortController();
     const [first, second] = await world([undefined, files[1]], () => 1, controller);
-    expect(String((second as PromiseRejectedResult).reason)).toMatch(/TLS is ".*uses no TLS/);
+    expect(String((second as PromiseRejectedResult).reason)).toMatch(/TLS is .*uses no TLS/);
     expect(first).toMatchObject({ status: "rejected", reason: { code: "ABORTED" } });
   });
 

@@ -109,8 +109,8 @@ describe("launch", () => {
   });
 
   it("wants a module or a function", async () => {
-    await expect(launch({ ranks: 1 } as never)).rejects.toThrow('module and run is "neither"; expected one of them');
-    await expect(launch({ ranks: 1, module: "x.ts", run: () => 0 } as never)).rejects.toThrow('"both"');
+    await expect(launch({ ranks: 1 } as never)).rejects.toThrow("module and run is not given; expected one of them");
+    await expect(launch({ ranks: 1, module: "x.ts", run: () => 0 } as never)).rejects.toThrow("is both given");
   });
 
   it("ends by a signal that comes while its module is still bundled", async () => {

@@ -10,6 +10,7 @@ import {
   type Tensor,
   UnsupportedError,
 } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 // By the door that loads no zod: every rank loads this file when it starts.
 import {
   type AxisSizes,
@@ -229,7 +230,11 @@ class BackendWorld implements World {
   async communicator(mesh: DeviceMesh, which: string | readonly string[] | ProcessGroup): Promise<Communicator> {
     const backend = this.#open();
     if (mesh.size !== this.size) {
-      throw new InvalidArgumentError("mesh", `of ${mesh.size} ranks`, `a mesh of this world's ${this.size} ranks`);
+      throw new InvalidArgumentError(
+        "mesh",
+        described(`of ${mesh.size} ranks`),
+        `a mesh of this world's ${this.size} ranks`,
+      );
     }
     const group = isGroup(which) ? mesh.getGroup(which.name) : mesh.group(which, this.rank);
     if (!group.ranks.includes(this.rank)) {

@@ -4,6 +4,7 @@
  * made one at a time: a writer that streams holds one rank at once.
  */
 import { InvalidArgumentError } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { ChannelKind, Op, RankPlan, Strand } from "../../plan/index.ts";
 import { assembleRank, KIND_NAMES } from "../assemble-rank.ts";
 import { type DraftOp, finish } from "../draft-ops.ts";
@@ -37,7 +38,7 @@ export function checkPairing(recorder: Recorder): void {
     const kind = KIND_NAMES[Math.floor(key / 65536 / 65536)] as string;
     throw new InvalidArgumentError(
       `${kind} signals from rank ${a} to rank ${b}`,
-      `${Math.abs(surplus)} ${surplus > 0 ? "more" : "fewer"} than the waits of rank ${b} for rank ${a}`,
+      described(`${Math.abs(surplus)} ${surplus > 0 ? "more" : "fewer"} than the waits of rank ${b} for rank ${a}`),
       "as many waits at the receiver as signals from the sender, on channels of the same kind",
     );
   }

@@ -10,6 +10,7 @@ import {
   parseDType,
   type Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import {
   type Backend,
   type Capabilities,
@@ -67,7 +68,7 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
   const mpi = startMpi();
   if (mpi.rank !== rank || mpi.size !== handle.ranks) {
     const place = `rank ${rank} of ${handle.ranks}`;
-    throw new InvalidArgumentError("rank", place, `MPI's own, rank ${mpi.rank} of ${mpi.size}`);
+    throw new InvalidArgumentError("rank", described(place), `MPI's own, rank ${mpi.rank} of ${mpi.size}`);
   }
   const all = Array.from({ length: mpi.size }, (_, r) => r);
   const control = enterControl(openMappedControl(handle.control, handle, { attach: true }), rank, all);

@@ -1,5 +1,6 @@
 /** The driver of a group over MPI: from checked calls to entries of its queue. */
 import { type ChoraleError, InvalidArgumentError } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import {
   asTensor,
   type ByteExchange,
@@ -239,7 +240,11 @@ export class MpiGroup implements GroupDriver {
       );
       for (const [rank, length] of lengths.entries()) {
         if (length >= 0 && length <= MAX_OBJECT_BYTES) continue;
-        throw new InvalidArgumentError(`object of rank ${rank}`, `${length} bytes`, `at most ${MAX_OBJECT_BYTES}`);
+        throw new InvalidArgumentError(
+          `object of rank ${rank}`,
+          described(`${length} bytes`),
+          `at most ${MAX_OBJECT_BYTES}`,
+        );
       }
       const all = mpi.addresses.fresh(lengths.reduce((a, b) => a + b, 0));
       const starts = lengths.map((_, rank) => lengths.slice(0, rank).reduce((a, b) => a + b, 0));

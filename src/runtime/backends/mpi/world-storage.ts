@@ -9,6 +9,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 
 /** What the tensors of one world have in common. */
 export interface WorldTerm {
@@ -58,12 +59,20 @@ export function worldTensor<D extends DType>(term: WorldTerm, dtype: D, shape: r
 export function freeTensor(term: WorldTerm, tensor: unknown, usedBy: (buffer: ArrayBufferLike) => string | undefined) {
   const storage = tensor instanceof Tensor ? tensor.storage : undefined;
   if (!(storage instanceof WorldStorage) || storage.term !== term) {
-    throw new InvalidArgumentError("tensor", storage?.kind ?? tensor, "a tensor that this world allocated");
+    throw new InvalidArgumentError(
+      "tensor",
+      storage === undefined ? tensor : described(`in ${storage.kind} memory that it did not allocate`),
+      "a tensor that this world allocated",
+    );
   }
   if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
   const use = usedBy(storage.buffer);
   if (use !== undefined) {
-    throw new InvalidArgumentError("tensor", `in use by ${use}`, "one whose operations are done: await them first");
+    throw new InvalidArgumentError(
+      "tensor",
+      described(`in use by ${use}`),
+      "one whose operations are done: await them first",
+    );
   }
   storage.freed = "was freed";
 }

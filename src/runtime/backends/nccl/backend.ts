@@ -11,6 +11,7 @@ import {
   InvalidArgumentError,
   type Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import { requireCudaDriver } from "../../../foreign/cuda/index.ts";
 import {
   type Backend,
@@ -213,7 +214,7 @@ function checkAttach(
   }
   const isId = uniqueId instanceof Uint8Array && uniqueId.length === UNIQUE_ID_BYTES;
   if (uniqueId !== undefined && !isId) {
-    const given = uniqueId instanceof Uint8Array ? `${uniqueId.length} bytes` : uniqueId;
+    const given = uniqueId instanceof Uint8Array ? described(`${uniqueId.length} bytes`) : uniqueId;
     throw new InvalidArgumentError("uniqueId", given, `a Uint8Array of ${UNIQUE_ID_BYTES} bytes`);
   }
   if (memoryLimitBytes !== undefined && !(Number.isSafeInteger(memoryLimitBytes) && memoryLimitBytes > 0)) {

@@ -3,6 +3,7 @@
  * on the addresses that its calls had, so it keeps their tensors, and is refused when one of them was freed.
  */
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import { hashNumbers } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream, DeviceStorage } from "../../device/index.ts";
 import type { Prepared } from "./prepare.ts";
@@ -65,7 +66,7 @@ export class CapturedGraphs {
     if (captured === undefined) {
       throw new InvalidArgumentError(
         "graph",
-        "a graph of another communicator, or a closed one",
+        described("a graph of another communicator, or a closed one"),
         `one that ${group} captured`,
       );
     }

@@ -9,6 +9,7 @@ import {
   type Tensor,
   UnsupportedError,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import {
   type ByteExchange,
   type Capabilities,
@@ -231,7 +232,11 @@ export class NcclGroup implements GroupDriver {
     if (this.#recording !== undefined) throw notInCapture("capture");
     this.#queue.look();
     if (this.#queue.pending > 0 || !this.#queue.handle.accepts) {
-      throw new InvalidArgumentError("capture", "pending work", "with nothing pending: await what was issued before");
+      throw new InvalidArgumentError(
+        "capture",
+        described("called while work is pending"),
+        "a group with nothing pending: await what was issued before",
+      );
     }
     const recording = new Recording();
     this.#recording = recording;
@@ -340,13 +345,13 @@ export class NcclGroup implements GroupDriver {
 function checkOnDevice(op: string, operands: readonly (Operand | undefined)[]): void {
   for (const operand of operands) {
     if (operand === undefined || operand.tensor?.storage.kind === "device") continue;
-    throw new InvalidArgumentError("capture", `${op} on host memory`, "calls on device tensors only");
+    throw new InvalidArgumentError("capture", described(`of ${op} on host memory`), "calls on device tensors only");
   }
 }
 
 function withoutOutput(op: string): InvalidArgumentError {
   const accepted = "calls that name their output: each run of the graph writes there";
-  return new InvalidArgumentError("capture", `${op} without an output`, accepted);
+  return new InvalidArgumentError("capture", described(`of ${op} without an output`), accepted);
 }
 
 function notInBatch(algorithm: string): UnsupportedError {

@@ -4,6 +4,7 @@
  */
 
 import { InvalidArgumentError } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import { MAX_OBJECT_BYTES } from "../../comm/index.ts";
 import type { Allocation, CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
 import { type CallTarget, inGroup, issue, type NcclCall } from "./nccl-calls.ts";
@@ -39,7 +40,11 @@ export class ObjectExchange {
     const counts = this.#lengths();
     for (const [rank, count] of counts.entries()) {
       if (count > MAX_OBJECT_BYTES) {
-        throw new InvalidArgumentError(`object of rank ${rank}`, `${count} bytes`, `at most ${MAX_OBJECT_BYTES}`);
+        throw new InvalidArgumentError(
+          `object of rank ${rank}`,
+          described(`${count} bytes`),
+          `at most ${MAX_OBJECT_BYTES}`,
+        );
       }
     }
     this.#counts = counts;

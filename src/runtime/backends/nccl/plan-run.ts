@@ -13,6 +13,7 @@ import {
   sizeOf,
   type Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import { asTensor, hashNumbers, type Operand, type PlanCall, packCall } from "../../comm/index.ts";
 import type { DeviceStorage } from "../../device/index.ts";
 import type { Arrival } from "../../progress/index.ts";
@@ -102,7 +103,7 @@ function buffersOf(
     if (registers && one.storage !== undefined && one.storage.pool !== at.pool) {
       throw new InvalidArgumentError(
         "tensor",
-        "one of a memory pool of its own",
+        described("one of a memory pool of its own"),
         "with registerBuffers, a tensor of the world",
       );
     }

@@ -1,6 +1,7 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
 import { agreedCount, type OperationName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, type ReduceOp, sizeOf, Tensor } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import {
   asTensor,
   type CheckedCall,
@@ -144,7 +145,7 @@ function refuseUnregistered({ at, registers }: PrepareContext, storage: DeviceSt
   if (!registers || storage === undefined || storage.pool === at.pool) return;
   throw new InvalidArgumentError(
     "tensor",
-    "one of a memory pool of its own",
+    described("one of a memory pool of its own"),
     "with registerBuffers, a tensor of the world",
   );
 }

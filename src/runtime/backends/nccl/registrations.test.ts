@@ -145,7 +145,7 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
     // Whatever the machine's own environment says.
     const env = { FAKE_GPU_FOLDER: folder.path, NCCL_NVLS_ENABLE: "1" };
     await expect(launch({ ...processes, env, run: () => 1 })).rejects.toThrow(
-      /registerBuffers is "true, with ranks as processes .*NVLS"; expected NCCL_NVLS_ENABLE=0 in the environment, or ranks/,
+      /registerBuffers is true, with ranks as processes .*NVLS; expected NCCL_NVLS_ENABLE=0 in the environment, or ranks/,
     );
   });
 

@@ -12,6 +12,7 @@
  *   segments are not alike may wait in different places for ever (src/transport/nvls.cc). So it is refused there.
  */
 import { InvalidArgumentError, MismatchError } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { CudaDevice } from "../../device/index.ts";
 import { mapSecond, type SegmentListener, unmapSecond } from "../../device/internal.ts";
 import type { Joining } from "../../progress/index.ts";
@@ -42,7 +43,11 @@ export class Registrations implements SegmentListener {
     if ((interprocess || inOneProcess) && nvlsPossible(library, device.info)) {
       const where = interprocess ? "ranks as processes" : "NCCL_SINGLE_PROC_MEM_REG_ENABLE";
       const accepted = "NCCL_NVLS_ENABLE=0 in the environment, or ranks as threads: with NVLS NCCL may hang";
-      throw new InvalidArgumentError("registerBuffers", `true, with ${where} where NCCL may use NVLS`, accepted);
+      throw new InvalidArgumentError(
+        "registerBuffers",
+        described(`true, with ${where} where NCCL may use NVLS`),
+        accepted,
+      );
     }
     this.#library = library;
     this.#device = device;

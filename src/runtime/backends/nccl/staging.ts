@@ -10,6 +10,7 @@ import {
   type TypedArray,
   tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { Operand } from "../../comm/index.ts";
 import {
   type Allocation,
@@ -50,7 +51,7 @@ export function stage(
     return { address, tensor: given, storage, after: undefined, finish: undefined };
   }
   const array = given === undefined ? operand.array : given.data;
-  if (array === undefined) throw new InvalidArgumentError("input", "no memory", "a tensor or a typed array");
+  if (array === undefined) throw new InvalidArgumentError("input", described("no memory"), "a tensor or a typed array");
   const bytes = bytesOf(array);
   const sizeBytes = bytes.length;
   const temporary = at.pool.allocate(sizeBytes, stream, "staging");
@@ -104,7 +105,11 @@ function staged(operand: Operand, array: TypedArray, staging: Staging): Staged {
       if (ok || !copied) at.pinned.giveBack(pinned);
       if (gone) {
         const given = "an array whose buffer was transferred, or made smaller, while its call was pending";
-        throw new InvalidArgumentError("output", given, "an array that keeps its memory until the call has ended");
+        throw new InvalidArgumentError(
+          "output",
+          described(given),
+          "an array that keeps its memory until the call has ended",
+        );
       }
     },
   };
@@ -115,7 +120,11 @@ function bytesOf(array: TypedArray): Uint8Array {
   try {
     return new Uint8Array(array.buffer as ArrayBuffer, array.byteOffset, array.byteLength);
   } catch {
-    throw new InvalidArgumentError("data", "an array whose buffer was transferred", "an array that has its memory");
+    throw new InvalidArgumentError(
+      "data",
+      described("an array whose buffer was transferred"),
+      "an array that has its memory",
+    );
   }
 }
 

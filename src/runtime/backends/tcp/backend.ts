@@ -16,6 +16,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import { mapShared, socketCalls } from "../../../foreign/native/index.ts";
 import {
   type Backend,
@@ -194,7 +195,11 @@ class TcpBackend implements Backend {
 
   free({ storage }: Tensor): void {
     if (!(storage instanceof WorldStorage) || storage.owner !== this) {
-      throw new InvalidArgumentError("tensor", "one of another world, or none of a world", "a tensor of this world");
+      throw new InvalidArgumentError(
+        "tensor",
+        described("one of another world, or none of a world"),
+        "a tensor of this world",
+      );
     }
     if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
     storage.isFree = true;

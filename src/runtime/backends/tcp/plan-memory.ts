@@ -1,5 +1,6 @@
 /** The memory in which one rank's plans run: that of its reducer, with the executor's code over it. */
 import { type DType, InvalidArgumentError, sizeOf, type Tensor, tensor } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { Operand } from "../../comm/index.ts";
 import {
   type BufferHost,
@@ -104,6 +105,7 @@ export class PlanMemory implements ExecutorMemory {
 
 function bytesOf({ tensor, array }: Operand): Uint8Array {
   const data = tensor?.data ?? array;
-  if (data === undefined) throw new InvalidArgumentError("tensor", "device memory", "a tensor in host memory");
+  if (data === undefined)
+    throw new InvalidArgumentError("tensor", described("in device memory"), "a tensor in host memory");
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }

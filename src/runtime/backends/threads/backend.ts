@@ -17,6 +17,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import { type CpuTopology, cpuTopology } from "../../../machine/cost/index.ts";
 import {
   type Backend,
@@ -289,7 +290,11 @@ export class ThreadsBackend implements Backend {
       const work = group.pendingIn(storage.address, storage.sizeBytes);
       if (work === undefined) continue;
       const use = `${work.op} #${work.seq} of group ${work.group}`;
-      throw new InvalidArgumentError("tensor", `in use by ${use}`, "one whose operations are done: await them first");
+      throw new InvalidArgumentError(
+        "tensor",
+        described(`in use by ${use}`),
+        "one whose operations are done: await them first",
+      );
     }
     storage.freed = "was freed";
     storage.record.freed = true;
@@ -311,7 +316,7 @@ export class ThreadsBackend implements Backend {
     const array = given?.array ?? (tensor?.storage.kind === "private" ? tensor.data : undefined);
     if (array !== undefined && array.byteOffset < this.#heap.firstByte && this.#heap.isIn(array.buffer)) {
       const where = `bytes from ${array.byteOffset} of the world's memory`;
-      throw new InvalidArgumentError("array", where, "elements of a tensor: `tensor.data`, or a part of it");
+      throw new InvalidArgumentError("array", described(where), "elements of a tensor: `tensor.data`, or a part of it");
     }
   }
 
@@ -401,7 +406,7 @@ export interface SharedStorageRecord {
  */
 export function attachThreads(handle: ThreadsHandle, rank: number, options?: AttachOptions): Backend {
   if (handle?.kind !== "threads" || new Int32Array(handle.memory.buffer)[WORLD.magic] !== MAGIC) {
-    throw new InvalidArgumentError("handle", typeof handle, "what createThreadsHost returned");
+    throw new InvalidArgumentError("handle", described(`of type ${typeof handle}`), "what createThreadsHost returned");
   }
   return new ThreadsBackend(handle, rank, options);
 }

@@ -1,5 +1,6 @@
 /** Where callers' buffers lie in the shared memory: those of this world's tensors in place, all others in a copy. */
 import { InvalidArgumentError, sizeOf } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { Operand } from "../../comm/index.ts";
 import type { Heap } from "./heap.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
@@ -38,6 +39,7 @@ export function copyOut(heap: Heap, address: number, given: Operand): void {
 
 function bytesOf(given: Operand): Uint8Array {
   const data = given.tensor?.data ?? given.array;
-  if (data === undefined) throw new InvalidArgumentError("tensor", "device memory", "a tensor in host memory");
+  if (data === undefined)
+    throw new InvalidArgumentError("tensor", described("in device memory"), "a tensor in host memory");
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }

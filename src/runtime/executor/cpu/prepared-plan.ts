@@ -12,6 +12,7 @@ import {
   shapeOf,
 } from "../../../authoring/plan/index.ts";
 import { type DType, InvalidArgumentError, invariant, sizeOf } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { ExecutorMemory, Transport } from "../transport.ts";
 import { initContext, setParameter } from "../wasm/kernel-context.ts";
 import { CONTEXT, type KernelOp } from "../wasm/reduce-kernels.ts";
@@ -310,7 +311,11 @@ export class PreparedPlan {
 
   #checkExact(chunkBytes: number): void {
     if (this.#sendsPackets && chunkBytes % 4 !== 0) {
-      throw new InvalidArgumentError("chunk", `${chunkBytes} bytes`, "a multiple of 4 bytes: the plan sends packets");
+      throw new InvalidArgumentError(
+        "chunk",
+        described(`${chunkBytes} bytes`),
+        "a multiple of 4 bytes: the plan sends packets",
+      );
     }
   }
 

@@ -58,8 +58,8 @@ describe.skipIf(!available)("DevicePlan", () => {
       },
     });
     expect(told?.refusals).toEqual([
-      expect.stringMatching(/which was not verified"; expected one that provePlan\(\) passed/),
-      expect.stringMatching(/for 3 ranks"; expected one for the group's 2 ranks/),
+      expect.stringMatching(/which was not verified; expected one that provePlan\(\) passed/),
+      expect.stringMatching(/for 3 ranks; expected one for the group's 2 ranks/),
       expect.stringMatching(/maxBytes is 0; expected a whole number of bytes/),
       expect.stringMatching(/direct-all-gather among processes is not supported; it reaches buffers of other ranks/),
       expect.stringMatching(/threads is 33; expected a multiple of 32/),

@@ -13,6 +13,7 @@ import {
   PlanError,
   Tensor,
 } from "../../../core/index.ts";
+import { described } from "../../../core/internal.ts";
 import type { Communicator } from "../../comm/index.ts";
 import {
   CudaStream,
@@ -115,13 +116,17 @@ export class DevicePlan implements Disposable {
     if (plan.ranks.length !== comm.size)
       throw new InvalidArgumentError(
         "plan",
-        `for ${plan.ranks.length} ranks`,
+        described(`for ${plan.ranks.length} ranks`),
         `one for the group's ${comm.size} ranks`,
       );
     const proof = proofOf(plan);
     const name = plan.name ?? "the plan";
     if (proof === undefined)
-      throw new InvalidArgumentError("plan", `${name}, which was not verified`, "one that provePlan() passed");
+      throw new InvalidArgumentError(
+        "plan",
+        described(`${name}, which was not verified`),
+        "one that provePlan() passed",
+      );
     if (!proof.ok) throw new PlanError(name, [], proof.opinion);
     const kernel = kernelFor(plan, at.device.info, shape, interprocess);
     const peers = new PeerMemory(at.device, at.pool, { interprocess });
@@ -136,7 +141,11 @@ export class DevicePlan implements Disposable {
       const told = (await comm.gatherObjects({ source, maxBytes, note } satisfies Told)) as Told[];
       told.forEach((other, rank) => {
         if (other.source === source && other.maxBytes === maxBytes) return;
-        throw new InvalidArgumentError("plan and options", `others than rank ${rank}'s`, "the same on all ranks");
+        throw new InvalidArgumentError(
+          "plan and options",
+          described(`others than rank ${rank}'s`),
+          "the same on all ranks",
+        );
       });
       loaded.connect(told.map((other) => Int32Array.from(other.note)));
       return new DevicePlan({ ...own, loaded, aside });
@@ -159,7 +168,11 @@ export class DevicePlan implements Disposable {
     const [from, to] = [this.#operand("input", input), this.#operand("output", output)];
     const partBytes = partBytesOf(this.plan, this.rank, from.sizeBytes, to.sizeBytes);
     if (!this.#loaded.hasRoom(partBytes))
-      throw new InvalidArgumentError("input", `${from.sizeBytes} bytes`, `at most maxBytes, ${this.maxBytes}`);
+      throw new InvalidArgumentError(
+        "input",
+        described(`${from.sizeBytes} bytes`),
+        `at most maxBytes, ${this.maxBytes}`,
+      );
     for (const { storage } of [from, to]) if (storage !== undefined) storage.pool.recordUse(storage.allocation, stream);
     this.#loaded.launch(stream, from.address, to.address, partBytes);
   }
