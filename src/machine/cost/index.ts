@@ -1,7 +1,7 @@
 /**
  * What communication costs: NCCL's constants and its model of itself, what engines add, and the file of what was measured here.
  * Refuses to know models, plans or programs: planner, simulator and executor bring these and ask here.
- * Start with nccl-constants.ts, the one copy of what NCCL assumes; machine-store.ts keeps this machine's own figures.
+ * Start with nccl-constants.ts (what NCCL assumes), nccl-versions.ts (what changed when), nccl-fit.ts (fitted to measurements), machine-store.ts (this machine's).
  */
 export {
   type CollectiveEstimate,

@@ -36,6 +36,7 @@ const NO_BYTES = new Uint8Array(0);
 export class MpiGroup implements GroupDriver {
   readonly place: GroupPlace;
   readonly capabilities: Capabilities;
+  readonly strictWork: boolean;
   readonly queue: MpiQueue;
   readonly #rank: MpiContext;
   readonly #sequence: CallSequence;
@@ -49,6 +50,7 @@ export class MpiGroup implements GroupDriver {
     this.queue = queue;
     this.capabilities = rank.options.capabilities;
     this.place = { backend: "mpi", group, rank: control.member, ranks: Object.freeze([...ranks]), generation };
+    this.strictWork = rank.options.strictWork;
     this.#sequence = new CallSequence(ranks.length);
     this.#context = {
       addresses: rank.options.mpi.addresses,
@@ -72,9 +74,6 @@ export class MpiGroup implements GroupDriver {
 
   get failure(): ChoraleError | undefined {
     return this.queue.knownFailure();
-  }
-  get strictWork(): boolean {
-    return this.#rank.options.strictWork;
   }
   get nextSeq(): number {
     return this.#sequence.next;

@@ -50,6 +50,8 @@ export class NcclGroup implements GroupDriver {
   readonly place: GroupPlace;
   readonly parts: CommunicatorParts;
   readonly capabilities: Capabilities;
+  readonly strictWork: boolean;
+  readonly takesAlgorithms: boolean;
   readonly issuer: CallIssuer;
   readonly sequence: CallSequence;
   readonly #rank: NcclContext;
@@ -69,6 +71,8 @@ export class NcclGroup implements GroupDriver {
     this.#rank = rank;
     this.#queue = queue;
     this.capabilities = rank.settings.capabilities;
+    this.strictWork = rank.settings.strictWork;
+    this.takesAlgorithms = parts.plans.choices !== undefined;
     const ranks = Object.freeze([...parts.ranks]);
     this.place = { backend: rank.settings.backend, group, rank: member, ranks, generation: at.generation };
     this.sequence = new CallSequence(ranks.length);
@@ -94,14 +98,6 @@ export class NcclGroup implements GroupDriver {
 
   get failure(): ChoraleError | undefined {
     return this.#queue.knownFailure();
-  }
-
-  get strictWork(): boolean {
-    return this.#rank.settings.strictWork;
-  }
-
-  get takesAlgorithms(): boolean {
-    return this.#context.plans !== undefined;
   }
 
   get nextSeq(): number {

@@ -63,6 +63,8 @@ export interface GroupOwner extends MemoryOwner {
 export class ThreadsGroup implements GroupDriver {
   readonly place: GroupPlace;
   readonly capabilities: Capabilities;
+  readonly strictWork: boolean;
+  readonly takesAlgorithms = true;
   readonly communicator: GroupCommunicator;
   readonly #fast: FastCollectives;
   readonly #runs: RepeatedRuns;
@@ -73,6 +75,7 @@ export class ThreadsGroup implements GroupDriver {
     this.#owner = owner;
     this.#engine = engine;
     this.capabilities = owner.capabilities();
+    this.strictWork = owner.strictWork;
     const { name, ranks, me, generation } = engine;
     this.place = { backend: owner.name, group: name, rank: me, ranks, generation };
     this.#fast = new FastCollectives(engine, owner.arena, owner.timeoutMs);
@@ -82,14 +85,6 @@ export class ThreadsGroup implements GroupDriver {
 
   get failure(): ChoraleError | undefined {
     return this.#engine.knownFailure();
-  }
-
-  get takesAlgorithms(): boolean {
-    return true;
-  }
-
-  get strictWork(): boolean {
-    return this.#owner.strictWork;
   }
 
   get nextSeq(): number {
