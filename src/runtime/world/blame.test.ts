@@ -72,4 +72,34 @@ describe("the culprit of a failure", () => {
     for (const rank of ranks) rank.abandon(new Error("enough"));
     THREADS_KIND.releaseHost(handle);
   });
+
+  it.each(["threads", "shm", "tcp"] as const)(
+    "is told in the same words on every backend when it calls process.exit() (%s)",
+    { timeout: 60_000 },
+    async (backend) => {
+      for (const code of [3, 0]) {
+        const told: string[] = [];
+        const running = launch({
+          ranks: 2,
+          backend,
+          data: code,
+          onOutput: ({ text, rank }) => void (rank === 0 && told.push(text)),
+          run: async (world, exitCode) => {
+            await world.comm.barrier();
+            if (world.rank === 1) process.exit(exitCode);
+            try {
+              await world.comm.barrier();
+            } catch (error) {
+              console.log((error as Error).message);
+              throw error;
+            }
+          },
+        });
+        const words = code === 0 ? "called process.exit(0) with its world open" : "called process.exit(3)";
+        const whole = `rank 1 failed (generation 1): ${words}`;
+        await expect(running).rejects.toThrow(whole);
+        expect(told).toEqual([whole]);
+      }
+    },
+  );
 });

@@ -188,7 +188,9 @@ function reportExit(): (code: number) => never {
     if (exitCode === 0) tellUnjoined();
     const worldOpen = session?.worldOpen === true;
     post({ kind: "exiting", exitCode, worldOpen });
-    if (worldOpen) session?.abandon(`it called process.exit(${exitCode})`);
+    // As the launcher tells it: of some backends peers hear it from here.
+    const how = exitCode === 0 ? "called process.exit(0) with its world open" : `called process.exit(${exitCode})`;
+    if (worldOpen) session?.abandon(how);
     // An argument that is undefined would reset process.exitCode.
     return exitCode !== asked ? exit(exitCode) : code == null ? exit() : exit(code);
   };

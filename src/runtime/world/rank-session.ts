@@ -94,12 +94,12 @@ export class RankSession {
     const { rank, worldSize } = this.#backend ?? { rank: 0, worldSize: 0 };
     const culprit = culpritOf({ rank, error: record }, worldSize);
     this.#backend?.fail(rank, culprit.text, culprit.rank);
-    this.abandon(`${record.name}: ${record.message}`);
+    this.abandon(`this rank ended: ${record.name}: ${record.message}`);
   }
 
   /** Gives back what this rank holds, without waiting for anybody: it ends. */
   abandon(why: string): void {
-    this.#backend?.abandon(new AbortedError(`this rank ended: ${why}`));
+    this.#backend?.abandon(new AbortedError(why));
   }
 
   async #attach(place: Place): Promise<World> {

@@ -290,7 +290,7 @@ export class TcpRank implements TcpContext {
     const told =
       first?.code === "RANK_FAILED"
         ? { rank: first.rank, cause: first.cause }
-        : { rank: this.options.rank, cause: cause.message };
+        : { rank: this.options.rank, cause: cause instanceof AbortedError ? cause.reason : cause.message };
     for (const link of this.#links) {
       if (link === undefined || link.isOver) continue;
       link.control({ kind: "rank-failed", ...told });
