@@ -11,7 +11,7 @@ import { gunzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { ALGORITHMS, type AlgorithmEntry } from "../../src/authoring/algorithms/index.ts";
 import { compile } from "../../src/authoring/compiler/index.ts";
-import { countOps, type ExecutionPlan } from "../../src/authoring/plan/index.ts";
+import { countOps, type ExecutionPlan, shapeOf } from "../../src/authoring/plan/index.ts";
 import { verifyPlan } from "../../src/authoring/verifier/index.ts";
 import { DTYPE_NAMES, DTYPES, type DType, type ReduceOp } from "../../src/core/index.ts";
 import { libraryBases, mscclppBases } from "../oracle/bases.ts";
@@ -138,8 +138,10 @@ describe("plans that the verifier rejects as a deadlock or a race", () => {
       const errors = findings.filter(({ severity }) => severity === "error");
       if (ok || !errors.some(({ code }) => code === "deadlock" || code === "race")) continue;
       if (!errors.every(({ code }) => CODES.has(code))) continue;
-      // Whole chunks of every plan: some wait for the packets of whole ones, and refuse other sizes.
-      const cases = [{ dtype: "i32", op: "sum", count: 96, seed: i, shift: 0 } as const];
+      // Whole chunks, for some plans wait for the packets of whole ones, and refuse other sizes.
+      const { exact, chunksPerPart } = shapeOf(mutant.plan);
+      const count = exact ? 96 : 8 * Math.max(1, chunksPerPart);
+      const cases = [{ dtype: "i32", op: "sum", count, seed: i, shift: 0 } as const];
       const plan = { ...mutant.plan, name: `${base.name}, seed ${i}: ${mutant.what}` };
       const list = jobs.get(plan.ranks.length) ?? [];
       jobs.set(plan.ranks.length, [...list, { plan, timeoutMs: DEADLINE_MS, cases }]);
