@@ -154,12 +154,13 @@ describe("plans that the verifier rejects as a deadlock or a race", () => {
       const expected = (numRanks * (numRanks + 1)) / 2;
       outcomes.forEach((ranks, j) => {
         const name = list[j]?.plan.name;
-        if (ranks.some(({ error }) => error?.code === "TIMEOUT")) numHung++;
+        if (ranks.some(({ error }) => /strand \d+ at/.test(error?.message ?? ""))) numHung++;
         for (const { error, after, ms } of ranks) {
           if (after !== expected) problems.push(`${name}: the world sums to ${after} after it`);
           if (ms > 40 * DEADLINE_MS) problems.push(`${name}: took ${ms} ms`);
           if (error !== undefined && error.code !== "TIMEOUT") problems.push(`${name}: ${error.code} ${error.message}`);
-          else if (error !== undefined && !/strand \d+ at/.test(error.message))
+          // On a busy machine a rank may begin when the deadline of the others is over: no strand of theirs had begun.
+          else if (error !== undefined && !/strand \d+ at|missing: ranks \[\d/.test(error.message))
             problems.push(`${name}: ${error.message}`);
         }
       });
