@@ -1,5 +1,7 @@
 /** Worlds over TLS: two hosts, each a `launch()` of this process; and hosts that do not agree on it. */
+import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { Authority, writeTls } from "../../../test/support/certificates.ts";
@@ -7,6 +9,7 @@ import { freePort } from "../../../test/support/free-port.mjs";
 import { InvalidArgumentError, RankFailedError } from "../../core/index.ts";
 import type { TlsFiles } from "../rendezvous/index.ts";
 import { launch } from "./launch.ts";
+import { loadableUrl } from "./location.ts";
 
 beforeAll(() => {
   vi.stubEnv("CHORALE_SECRET", randomBytes(32).toString("hex"));
@@ -88,6 +91,39 @@ describe.skipIf(process.platform !== "linux")("a world over TLS (Linux)", () => 
     const [first, second] = await world([undefined, files[1]], () => 1, controller);
     expect(String((second as PromiseRejectedResult).reason)).toMatch(/TLS is .*uses no TLS/);
     expect(first).toMatchObject({ status: "rejected", reason: { code: "ABORTED" } });
+  });
+
+  it("is joined by processes of other launchers whose certificates are of one authority", {
+    timeout: 60_000,
+  }, async () => {
+    const program = `import { joinWorld } from ${JSON.stringify(loadableUrl("runtime/world/index").href)};
+      const world = await joinWorld({ backend: "tcp", timeoutMs: 40000 });
+      const x = world.tensor("f32", [100_000]);
+      x.data.fill(world.rank + 1);
+      await world.comm.allReduce(x);
+      console.log(world.rank, world.size, x.data[99_999]);
+      await world.close();`;
+    const port = await freePort();
+    const place = { WORLD_SIZE: "2", LOCAL_RANK: "0", LOCAL_WORLD_SIZE: "1", MASTER_ADDR: "127.0.0.1" };
+    const start = async (RANK: string, { ca, cert, key }: TlsFiles) => {
+      const tls = { CHORALE_TLS_CA: ca, CHORALE_TLS_CERT: cert, CHORALE_TLS_KEY: key };
+      const env = { ...process.env, ...place, ...tls, RANK, MASTER_PORT: String(port - 1) };
+      const child = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
+      let text = "";
+      for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (t) => (text += t));
+      const [code] = (await once(child, "close")) as [number];
+      return { code, text };
+    };
+    const [own, other] = files as [TlsFiles, TlsFiles];
+    const first = start("0", own);
+    const foreign = new Authority("another authority");
+    const intruder = await start("1", writeTls(scratchFolder("tls-intruder"), foreign));
+    expect(intruder.code).toBe(1);
+    expect(intruder.text).toMatch(/TLS is ".*shows a certificate that is refused/);
+    expect([await start("1", other), await first]).toEqual([
+      { code: 0, text: "1 2 3\n" },
+      { code: 0, text: "0 2 3\n" },
+    ]);
   });
 
   it("is refused before anything starts with files that cannot be used, and with backends that do not connect", async () => {
