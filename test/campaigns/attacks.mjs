@@ -193,7 +193,8 @@ async function openSecure(port) {
   const socket = connectTls({ ...tls.identity, socket: await openSocket(port), checkServerIdentity: () => undefined });
   socket.on("error", () => {});
   socket.resume();
-  await Promise.race([once(socket, "secureConnect"), once(socket, "close"), sleep(5_000)]);
+  const isReady = new Promise((resolve) => socket.once("secureConnect", resolve).once("close", resolve));
+  await Promise.race([isReady, sleep(5_000)]);
   return socket;
 }
 
@@ -269,7 +270,7 @@ async function sendMalformed(port, count) {
       const bytes = Array.from({ length: many }, () => kinds[Math.floor(Math.random() * kinds.length)]());
       socket.end(Buffer.concat(bytes));
       // Half a frame may leave the other side waiting for the rest.
-      await Promise.race([once(socket, "close"), sleep(200)]);
+      await Promise.race([new Promise((resolve) => socket.once("close", resolve)), sleep(200)]);
       socket.destroy();
     }
   };
