@@ -171,6 +171,18 @@ export function deviceOf(world: World): RankDevice | undefined {
   return devices.get(world) as RankDevice | undefined;
 }
 
+/**
+ * Makes the stacks of an error and its causes texts. Until somebody reads its stack an error keeps the functions of its frames, and
+ * so what they see: the memory of a backend that nobody needs any more.
+ */
+function formatStacks(error: unknown): void {
+  const seen = new Set<unknown>();
+  for (let one = error; one instanceof Error && !seen.has(one); one = one.cause) {
+    seen.add(one);
+    void one.stack;
+  }
+}
+
 class BackendWorld implements World {
   readonly rank: number;
   readonly size: number;
@@ -197,7 +209,7 @@ class BackendWorld implements World {
     this.#backend = backend;
     this.#rebuild = context.rebuild;
     this.#onClosed = context.onClosed;
-    context.onFailure?.((error) => this.#over.abort(error));
+    context.onFailure?.((error) => this.#end(error));
     if (backend.device !== undefined) devices.set(this, backend.device);
     if (context.store !== undefined) stores.set(this, context.store);
   }
@@ -310,8 +322,14 @@ class BackendWorld implements World {
     devices.delete(this);
     stores.delete(this);
     const next = request(cause, timeoutMs);
-    this.#over.abort(cause);
+    this.#end(cause);
     return next;
+  }
+
+  /** Says that the generation is over. What ended it stays with this world, whose successors its program may lead to. */
+  #end(cause: Error): void {
+    formatStacks(cause);
+    this.#over.abort(cause);
   }
 
   close(): Promise<void> {
