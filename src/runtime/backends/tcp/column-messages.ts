@@ -31,6 +31,28 @@ export class ColumnMessages {
     this.#swap(PIECE_SLOTS + piece * ROUNDS + round, sends, receives, done);
   }
 
+  /** Sends messages of a piece. @param done all have left */
+  send(piece: number, round: number, sends: readonly Parcel[], done: () => void): void {
+    this.#swap(PIECE_SLOTS + piece * ROUNDS + round, sends, [], done);
+  }
+
+  /**
+   * Makes room for messages of a piece, so that the others need not wait for it when they have come to them.
+   * @returns takes, once, what is to be done when they are there
+   */
+  expect(piece: number, round: number, receives: readonly Parcel[]): (done: () => void) => void {
+    let areThere = false;
+    let then: (() => void) | undefined;
+    this.#swap(PIECE_SLOTS + piece * ROUNDS + round, [], receives, () => {
+      areThere = true;
+      then?.();
+    });
+    return (done) => {
+      if (areThere) done();
+      else then = done;
+    };
+  }
+
   /** Hears of the same column of every other host, through others. Columns that not all hosts have do nothing. */
   meet(done: () => void): void {
     const { hosts, host, column, numColumns } = this.#layout;

@@ -9,7 +9,7 @@ import { attachSharedArena, createSharedArena, removeSharedArena, type SharedAre
 import type { Print } from "./frame.ts";
 
 /** Pieces that may be under way. */
-export const NUM_SLOTS = 2;
+export const NUM_SLOTS = 4;
 /** Most bytes of a piece of a rank's input, and of what it reduces or receives of one: smaller ones are more messages. */
 export const PIECE_BYTES = 512 * 1024;
 /** Cache lines are as long, or shorter. */

@@ -13,27 +13,39 @@ const ONE_ROUND_BYTES = 1024;
 interface ColumnShare extends Stretch {
   readonly piece: number;
   readonly slot: number;
-  readonly done: () => void;
 }
 
+/** What goes on between hosts, once this rank's share of a piece is reduced. `done` is called once, perhaps before it returns. */
+type Exchange = (done: () => void) => void;
+
 /**
- * Each column reduces its share of a piece, and does with the same column of the other hosts what `exchange` does; all
+ * Each column reduces its share of a piece, and does with the same column of the other hosts what `exchangeOf` says; all
  * take the shares.
+ * @param exchangeOf called as a piece is brought, when the slot's room is free: what the others send may come from now on
  */
 function byColumns(
   tools: PieceTools,
   numColumns: number,
   shareOf: (bytes: number, index: number) => Stretch,
-  exchange: (share: ColumnShare) => void,
+  exchangeOf: (share: ColumnShare) => Exchange,
 ): PieceWork {
   const { memory, layout } = tools.parts;
   const { column } = layout;
+  const hasExchange = column < numColumns && tools.numHosts > 1;
+  const exchanges: Exchange[] = [];
   return {
     numPieces: tools.numPieces,
     shares: true,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       tools.bring(at, memory.input(column, slot), bytes);
+      if (!hasExchange) return;
+      exchanges[slot] = exchangeOf({
+        piece,
+        slot,
+        at: memory.output(column, slot),
+        bytes: shareOf(bytes, column).bytes,
+      });
     },
     work: (piece, slot, done) => {
       if (column >= numColumns) {
@@ -43,8 +55,9 @@ function byColumns(
       const share = shareOf(tools.piece(piece).bytes, column);
       const to = memory.output(column, slot);
       tools.reduceRow(slot, share.at, to, share.bytes);
-      if (tools.numHosts === 1) done();
-      else exchange({ piece, slot, at: to, bytes: share.bytes, done });
+      const exchange = exchanges[slot];
+      if (exchange === undefined) done();
+      else exchange(done);
     },
     take: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
@@ -82,7 +95,7 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
 }
 
 /** All-reduces a stretch of this host's memory with the same column of the other hosts, in place. */
-function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes, done }: ColumnShare): void {
+function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes }: ColumnShare): Exchange {
   const { memory, messages, layout } = tools.parts;
   const { numHosts, otherHosts } = tools;
   const { host, column } = layout;
@@ -98,24 +111,35 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes, done }: Co
     other === host ? at + (isDirect ? 0 : mine.at) : received(other),
   );
   if (isDirect) {
-    const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
     const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), bytes));
-    messages.swap(piece, 0, sends, receives, () => {
-      tools.reduceHosts(inputs, at, bytes);
-      done();
-    });
-    return;
+    const whenThere = messages.expect(piece, 0, receives);
+    return (done) => {
+      const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
+      // What is sent must stay as it is until it has left.
+      messages.send(piece, 0, sends, () =>
+        whenThere(() => {
+          tools.reduceHosts(inputs, at, bytes);
+          done();
+        }),
+      );
+    };
   }
   const cuts = otherHosts.map((other) => {
     const theirs = cut(other);
     return tools.parcel(peer(other), at + theirs.at, theirs.bytes);
   });
   const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), mine.bytes));
-  messages.swap(piece, 0, cuts, receives, () => {
-    tools.reduceHosts(inputs, at + mine.at, mine.bytes);
-    const sends = otherHosts.map((other) => tools.parcel(peer(other), at + mine.at, mine.bytes));
-    messages.swap(piece, 1, sends, cuts, done);
-  });
+  const whenCutsThere = messages.expect(piece, 0, receives);
+  // Another host's result comes after it has got this host's cut of it, whose place it takes.
+  const whenResultsThere = messages.expect(piece, 1, cuts);
+  return (done) =>
+    messages.send(piece, 0, cuts, () =>
+      whenCutsThere(() => {
+        tools.reduceHosts(inputs, at + mine.at, mine.bytes);
+        const results = otherHosts.map((other) => tools.parcel(peer(other), at + mine.at, mine.bytes));
+        messages.send(piece, 1, results, () => whenResultsThere(done));
+      }),
+    );
 }
 
 /** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root takes them. */
@@ -126,8 +150,8 @@ export function reducePieces(parts: PieceCallParts): PieceWork {
   // What the other hosts send of a share must fit what a rank has for itself.
   const tools = new PieceTools(parts, numHosts === 1 ? PIECE_BYTES : wholeLines(PIECE_BYTES / numHosts) * numColumns);
   const shareOf = (bytes: number, index: number) => tools.share(bytes, index, numColumns);
-  const work = byColumns(tools, numColumns, shareOf, (share) => {
-    const send = () => reduceColumn(tools, share);
+  const work = byColumns(tools, numColumns, shareOf, (share) => (done) => {
+    const send = () => reduceColumn(tools, share, done);
     // Ranks that only give end when they have heard of everybody all the same.
     if (share.piece === 0) messages.meet(send);
     else send();
@@ -141,7 +165,7 @@ export function reducePieces(parts: PieceCallParts): PieceWork {
 }
 
 /** Reduces a stretch of this host's memory with the same column of the other hosts, into that of the root's host. */
-function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, done }: ColumnShare): void {
+function reduceColumn(tools: PieceTools, { piece, slot, at, bytes }: ColumnShare, done: () => void): void {
   const { memory, messages, layout, root } = tools.parts;
   const { host, hosts, column } = layout;
   const rootHost = hosts.findIndex((row) => row.includes(root));
