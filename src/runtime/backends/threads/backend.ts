@@ -31,6 +31,7 @@ import {
   refuseCalls,
 } from "../../comm/index.ts";
 import { instantiate, loadEarly, type WasmModule } from "../../executor/internal.ts";
+import { CoreSharing, maySpread } from "./core-sharing.ts";
 import { Driver } from "./driver.ts";
 import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
@@ -119,7 +120,10 @@ export class ThreadsBackend implements Backend {
     });
     if (handle.ranks > 1) shareVerdicts(new VerdictTable(this.#heap, rank));
     const cores = options.cores ?? availableParallelism();
-    this.#driver = new Driver(words, waiting, rank, handle.ranks, handle.ranks > cores);
+    const isCrowded = handle.ranks > cores;
+    const sharing =
+      maySpread(process.env) && handle.ranks > 1 && !isCrowded ? new CoreSharing(words, rank, handle.ranks) : undefined;
+    this.#driver = new Driver(words, waiting, rank, handle.ranks, isCrowded, sharing);
     this.#topology = cpuTopology(handle.ranks, cores);
     this.#flight = new FlightRing(words, rank, firstCall);
     const heap = this.#heap;

@@ -5,6 +5,7 @@
  */
 
 import { runningTime } from "../../comm/index.ts";
+import type { CoreSharing } from "./core-sharing.ts";
 import { rankBlock } from "./host.ts";
 import { RANK, WORLD } from "./layout.ts";
 import type { WordWaiting } from "./shared-world.ts";
@@ -48,6 +49,8 @@ const SHARED_CORE_SPINS = 20;
 const MAX_LEVEL = 6;
 const PROBE_EVERY = 64;
 const PROBES = 3;
+/** A rank that slept so often since the last of these operations sleeps at most of its calls. */
+const MANY_SLEEPS = 24;
 /** Longest sleep without looking at deadlines. */
 const MAX_SLEEP_MS = 1000;
 
@@ -60,6 +63,9 @@ export class Driver {
   readonly #fullWaitSpins: number;
   readonly #fullIssueSpins: number;
   readonly #awaitSpins: number;
+  readonly #sharing: CoreSharing | undefined;
+  /** Since `count` last looked. */
+  #sleeps = 0;
   #level = 0;
   readonly #words: Int32Array;
   readonly #waiting: WordWaiting;
@@ -73,7 +79,15 @@ export class Driver {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #scheduled = false;
 
-  constructor(words: Int32Array, waiting: WordWaiting, rank: number, numRanks: number, oversubscribed: boolean) {
+  /** `sharing`: absent where the ranks share cores anyhow, or are to stay where they are. */
+  constructor(
+    words: Int32Array,
+    waiting: WordWaiting,
+    rank: number,
+    numRanks: number,
+    oversubscribed: boolean,
+    sharing: CoreSharing | undefined,
+  ) {
     this.#words = words;
     this.#waiting = waiting;
     this.oversubscribed = oversubscribed;
@@ -87,6 +101,7 @@ export class Driver {
     this.#awaitSpins = oversubscribed ? SHARED_CORE_SPINS : AWAIT_SPINS * patience;
     this.waitSpins = this.#fullWaitSpins;
     this.issueSpins = this.#fullIssueSpins;
+    this.#sharing = sharing;
   }
 
   get sleepersAddress(): number {
@@ -108,7 +123,11 @@ export class Driver {
 
   /** Called with the number of each operation: now and then spinning starts afresh. */
   count(seq: number): void {
-    if ((seq & (PROBE_EVERY - 1)) === 0 && this.#level > 0) this.#setLevel(0);
+    if ((seq & (PROBE_EVERY - 1)) !== 0) return;
+    if (this.#level > 0) this.#setLevel(0);
+    if (this.#sleeps >= MANY_SLEEPS) this.#sharing?.note(Date.now());
+    else this.#sharing?.clear();
+    this.#sleeps = 0;
   }
 
   /** Spins a moment for awaited work, then leaves it to the event loop. */
@@ -174,7 +193,9 @@ export class Driver {
   #announceSleep(change: 1 | -1): void {
     Atomics.add(this.#words, WORLD.sleepers, change);
     Atomics.add(this.#words, this.#sleeping, change);
-    if (change === 1) Atomics.store(this.#words, this.#rung, 0);
+    if (change === -1) return;
+    this.#sleeps++;
+    Atomics.store(this.#words, this.#rung, 0);
   }
 
   #pumpAll(): boolean {

@@ -59,6 +59,9 @@ export const RANK = {
   attached: 140,
   /** 1 + the rank that is named when this one is dead: another one where it ended because that one died; 0 for itself. */
   blamed: 144,
+  /** 1 + the CPU on which the rank was when it last slept at most calls, and when that was, ms: see core-sharing.ts. */
+  cpu: 148,
+  cpuNotedAt: 152,
   cause: 256,
   maxCauseBytes: 768,
   flight: 1024,
