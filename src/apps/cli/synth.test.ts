@@ -93,6 +93,37 @@ describe("chorale synth", () => {
     expect((await runCli("check", "--certificate", proof)).code).toBe(1);
   });
 
+  it("says how many instances of a plan's strands would be faster, and writes them", async () => {
+    const plan = file("copies.json");
+    const base = ["synth", "all_reduce", "--topology", "mi250x-8", "--pieces", "2", "--size", "16M"];
+    const { code, out } = await runCli(...base, "-o", plan);
+    expect(code).toBe(0);
+    const [, written, faster, instances] =
+      /the written plan takes ([\d.]+) us, ([\d.]+) us with --instances (\d)/.exec(out) ?? [];
+    // A strand moves less than a link of four times 50 GB/s by any costs that are known.
+    expect(Number(faster)).toBeLessThan(Number(written) / 1.5);
+    expect((await runCli(...base, "-o", plan, "--instances", instances ?? "")).out).toContain(
+      `plan takes ${faster} us.`,
+    );
+    expect((await runCli("check", plan)).out).toContain("right");
+    const refused = await runCli(...base, "-o", plan, "--instances", "5000");
+    expect([refused.code, refused.err]).toEqual([2, expect.stringContaining("1 to 32 for this schedule")]);
+    expect((await runCli(...base, "--instances", "2")).err).toContain("-o with it");
+  }, 60_000);
+
+  it("says rates of any size", async () => {
+    const edges = [
+      ["a", "b"],
+      ["b", "a"],
+    ].map(([from, to]) => ({ from, to, capacity: "1/1000000" }));
+    writeFileSync(
+      file("slow.network.json"),
+      JSON.stringify({ nodes: ["a", "b"].map((id) => ({ id, kind: "rank" })), edges }),
+    );
+    const { out } = await runCli("synth", "broadcast", "--topology", file("slow.network.json"));
+    expect(out).toContain("1000000 s/GB (0.000001 GB/s)");
+  });
+
   it("checks the other certificates where one cannot be read", async () => {
     const [proof, wrong, broken] = [file("good.json"), file("wrong.json"), file("broken.json")];
     await runCli("synth", "broadcast", "--topology", file("pair.network.json"), "--certificate", proof);

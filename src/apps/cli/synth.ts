@@ -10,8 +10,8 @@ import {
 } from "../../authoring/certificate/index.ts";
 import { planToJson } from "../../authoring/interchange/index.ts";
 import { compile } from "../../authoring/language/index.ts";
-import { PLAN_REDUCE_OPS, type PlanReduceOp } from "../../authoring/plan/index.ts";
-import type { SystemParameters } from "../../authoring/simulator/index.ts";
+import { type ExecutionPlan, PLAN_REDUCE_OPS, type PlanReduceOp } from "../../authoring/plan/index.ts";
+import { placeRanks, type SystemParameters, simulate } from "../../authoring/simulator/index.ts";
 import {
   certify,
   checkNetwork,
@@ -59,6 +59,7 @@ interface Flags {
   readonly size: string;
   readonly pieces?: number;
   readonly strands?: StrandLayout;
+  readonly instances?: number;
   readonly redop?: PlanReduceOp;
   readonly multicast?: boolean;
   readonly sensitivity?: boolean;
@@ -95,6 +96,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
         "--strands <layout>",
         "what has a strand of what leaves a rank by one link: each way, each way of each tree or path, or about equal loads (default: simulates which is fastest at --size)",
       ).choices(STRAND_LAYOUTS),
+    )
+    .option(
+      "--instances <n>",
+      "with -o, this many copies of each strand share its work: more links filled where one strand is slower than its link (default: 1)",
+      whole(1),
     )
     .addOption(
       new Option("--redop <op>", "what all_reduce, reduce and reduce_scatter compute (default: sum)").choices(
@@ -221,6 +227,54 @@ function timeInPieces(result: Synthesis, sizeBytes: number, pieces: number): num
   return pipelinedTime(height, stepUs(network), (time.toNumber() * sizeBytes) / 1000, pieces);
 }
 
+/** A plan as it is written and in the number of instances that is fastest, simulated. */
+interface Simulated {
+  readonly system: string;
+  readonly writtenUs: number;
+  readonly instances: number;
+  readonly timeUs: number;
+}
+
+/** Instances that are tried beside one, and the share of the most hops of a plan that simulating them may take. */
+const TRIED_INSTANCES = [2, 4, 8];
+const TRIED_SHARE = 1 / 8;
+/** More copies of a strand than this no engine has blocks for. */
+const MOST_INSTANCES = 32;
+
+async function simulated(
+  make: (instances: number) => ExecutionPlan,
+  written: ExecutionPlan,
+  mostTried: number,
+  flags: Flags,
+  inventory: Inventory,
+): Promise<Simulated> {
+  const parameters = await loadParameters(undefined, flags.topology, inventory);
+  const devices = placeRanks(written.ranks.length, inventory, devicesOf(flags));
+  const sizeBytes = parseSize(flags.size, "--size");
+  const timeOf = (plan: ExecutionPlan) => simulate(plan, { inventory, parameters, devices, sizeBytes }).timeUs;
+  const writtenUs = timeOf(written);
+  let best = { instances: flags.instances ?? 1, timeUs: writtenUs };
+  for (const instances of flags.instances === undefined ? TRIED_INSTANCES : []) {
+    if (instances > mostTried) break;
+    const timeUs = timeOf(make(instances));
+    // More have to save a fiftieth.
+    if (timeUs > best.timeUs * 0.98) break;
+    best = { instances, timeUs };
+  }
+  return { system: parameters.name, writtenUs, ...best };
+}
+
+function simulatedText({ system, writtenUs, instances, timeUs }: Simulated, size: number): string {
+  const more = timeUs < writtenUs ? `, ${timeUs.toFixed(1)} us with --instances ${instances}` : "";
+  return `Simulated at ${formatSize(size)} with the costs of ${system}, the written plan takes ${writtenUs.toFixed(1)} us${more}.`;
+}
+
+/** Two decimals, but never 0.00: rates of any size are asked about. */
+const rate = (GBps: number): string =>
+  GBps >= 0.1 && GBps < 1e7 ? GBps.toFixed(2) : String(Number(GBps.toPrecision(3)));
+
+const writePlan = (file: string, plan: ExecutionPlan): void => writeFileSync(file, `${planToJson(plan, 2)}\n`);
+
 async function run(operation: string, flags: Flags): Promise<number> {
   const collective = CERTIFIED_COLLECTIVES.find((name) => name === operation) as CertifiedCollective | undefined;
   if (collective === undefined)
@@ -229,6 +283,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
   requireFor(ROOTED, collective, "--root", flags.root);
   requireFor(REDUCING, collective, "--redop", flags.redop);
   if (flags.choices !== undefined) requireStorable(collective, flags.choices);
+  if (flags.instances !== undefined && (flags.output === undefined || flags.multicast === true))
+    throw new InvalidArgumentError("--instances", flags.instances, "-o with it, and no --multicast");
   const { network, inventory } = await machineFor(flags);
   const options = {
     ...(flags.root === undefined ? {} : { root: flags.root }),
@@ -243,6 +299,9 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const most = Math.max(1, mostPieces(result));
   if (flags.pieces !== undefined && flags.pieces > most)
     throw new InvalidArgumentError("--pieces", flags.pieces, `1 to ${most} for this schedule`);
+  const mostCopies = Math.min(MOST_INSTANCES, Math.floor(most / (flags.pieces ?? 1)));
+  if (flags.instances !== undefined && flags.instances > mostCopies)
+    throw new InvalidArgumentError("--instances", flags.instances, `1 to ${mostCopies} for this schedule`);
   const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, Math.min(8, most));
   if (result.isOptimal && flags.certificate !== undefined) {
     const certificate = certify(result);
@@ -250,18 +309,22 @@ async function run(operation: string, flags: Flags): Promise<number> {
     if (faults.length > 0) throw new Error(`the certificate does not hold: ${faults.join("; ")}`);
     writeFileSync(flags.certificate, `${JSON.stringify(certificate)}\n`);
   }
+  let timed: Simulated | undefined;
   if (flags.output !== undefined) {
     const op = flags.redop ?? "sum";
-    const plan = compile(
-      flags.multicast === true
-        ? switchAllReduce({ numRanks: checkNetwork(network).ranks.length, inPlace: true, op })
-        : programOf(result, {
-            pieces,
-            op,
-            strands: flags.strands ?? fastestStrands(result, sizeBytes, { pieces, op }),
-          }),
-    );
-    writeFileSync(flags.output, `${planToJson(plan, 2)}\n`);
+    const base = { pieces, op };
+    const strands = flags.multicast === true ? "ways" : (flags.strands ?? fastestStrands(result, sizeBytes, base));
+    const make = (instances: number) => compile(programOf(result, { ...base, strands, instances }), { verify: false });
+    if (flags.multicast === true) {
+      const program = switchAllReduce({ numRanks: checkNetwork(network).ranks.length, inPlace: true, op });
+      writePlan(flags.output, compile(program));
+    } else {
+      const plan = compile(programOf(result, { ...base, strands, instances: flags.instances ?? 1 }));
+      writePlan(flags.output, plan);
+      const mostTried = (most * TRIED_SHARE) / pieces;
+      if (!isNetworkFile(flags.topology) && (flags.instances ?? 1) <= mostTried)
+        timed = await simulated(make, plan, mostTried, flags, inventory());
+    }
   }
   const sizes = await envelopeFor(flags, collective, network, inventory);
   const { plans, ...envelope } = sizes?.found ?? {};
@@ -286,7 +349,11 @@ async function run(operation: string, flags: Flags): Promise<number> {
   };
   if (flags.json === true) printJson(summary, 2);
   else
-    print(render(summary, result) + (sizes === undefined ? "" : `${renderEnvelope(sizes.found, sizes.parameters)}\n`));
+    print(
+      render(summary, result) +
+        (timed === undefined ? "" : `${simulatedText(timed, sizeBytes)}\n`) +
+        (sizes === undefined ? "" : `${renderEnvelope(sizes.found, sizes.parameters)}\n`),
+    );
   // Without an optimum there is no certificate: whoever asked for one must not go on without it.
   return flags.certificate !== undefined && !result.isOptimal ? 1 : 0;
 }
@@ -353,11 +420,11 @@ function render(summary: Summary, result: Synthesis): string {
       ? `at most ${counted(summary.height, "step")}, the fewest possible`
       : `at most ${counted(summary.height, "step")}, where at least ${summary.heightBound} ${summary.heightBound === 1 ? "is" : "are"} needed (a gap of ${summary.height - summary.heightBound})`;
   const lines = [
-    `${result.collective} over ${summary.ranks} ranks: no schedule is faster than ${summary.bound} s/GB (${summary.boundGBps.toFixed(2)} GB/s).`,
+    `${result.collective} over ${summary.ranks} ranks: no schedule is faster than ${summary.bound} s/GB (${rate(summary.boundGBps)} GB/s).`,
     `Why: ${witnessText(result)}.`,
     summary.optimal
       ? `The schedule reaches it: ${parts}, ${steps}.`
-      : `The schedule reaches ${summary.timeGBps.toFixed(2)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
+      : `The schedule reaches ${rate(summary.timeGBps)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
     `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, waves of one step each over links and their latency take ${size.timeUs.toFixed(1)} us.`,
   ];
   if (summary.multicast !== undefined) lines.push(multicastText(summary.multicast));
