@@ -2,9 +2,9 @@
  * The fault campaign: one world that is broken again and again, and must come back each time with typed errors on every
  * survivor, right sums, and no device memory lost. Run on a host with GPUs after `npm run build`:
  *   node test/campaigns/faults.mjs [--backend nccl|cuda|…] [--isolation thread|process] [--ranks 4] [--kills 50] [--each 5]
- *                                  [--only KIND,KIND] [--deadline MS] [--big ELEMENTS] [--json]
+ *                                  [--only KIND,KIND] [--deadline MS] [--late MS] [--big ELEMENTS] [--json]
  * A KIND is a way to break, alone or with the way in which the survivors wait: see kinds.mjs.
- * Exits 1 when a survivor was told nothing, or late, or something without a code, or a sum was wrong, or memory is gone,
+ * Exits 1 when a survivor was told nothing, or --late MS (2000) after its deadline, or something without a code, or a sum was wrong, or memory is gone,
  * or a case was not what its name says: nothing was on the device's stream when the victim broke in mid-flight.
  * Takes some two seconds a failure on GPUs. Says on stderr how far it is; told to end (SIGTERM) it reports what it has seen.
  */
@@ -25,6 +25,7 @@ const config = {
     each: { type: "string", default: "5" },
     only: { type: "string" },
     deadline: { type: "string", default: "3000" },
+    late: { type: "string", default: "2000" },
     big: { type: "string", default: String(16 * 1024 * 1024) },
     json: { type: "boolean", default: false },
   },
@@ -45,6 +46,7 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => {
     each: integer(values.each, "--each", 0),
     only: values.only,
     deadlineMs: integer(values.deadline, "--deadline"),
+    lateMs: integer(values.late, "--late"),
     big: integer(values.big, "--big"),
     json: values.json,
   };
@@ -140,7 +142,7 @@ for (const [index, { how: kind, victim }] of schedule.entries()) {
   if (ranksFly && victimFlies) row.inFlight++;
   else problems.push(`${at}: not what its name says: ${ranksFly ? "the victim" : "a survivor"} had nothing in flight`);
   if (survivors.length !== ranks - 1) problems.push(`${at}: ${survivors.length} of ${ranks - 1} survivors were told`);
-  const late = survivors.filter((r) => r.ms > deadlineMs + 2000);
+  const late = survivors.filter((r) => r.ms > deadlineMs + flags.lateMs);
   if (late.length > 0) problems.push(`${at}: told after ${late.map((r) => r.ms).join(", ")} ms`);
   const codeless = survivors.find((r) => r.code === undefined);
   if (codeless !== undefined) problems.push(`${at}: an error without a code: ${codeless.message}`);

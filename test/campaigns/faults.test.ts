@@ -11,7 +11,20 @@ interface Report {
 /** Runs a short campaign of two ranks. */
 function campaign(kinds: readonly string[], flags: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const script = fileURLToPath(new URL("faults.mjs", import.meta.url));
-  const all = ["--ranks", "2", "--each", "1", "--deadline", "500", "--only", kinds.join(), "--json", ...flags];
+  const all = [
+    "--ranks",
+    "2",
+    "--each",
+    "1",
+    "--deadline",
+    "1500",
+    "--late",
+    "20000",
+    "--only",
+    kinds.join(),
+    "--json",
+    ...flags,
+  ];
   const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...all], {
     encoding: "utf8",
     env: { ...process.env, ...env },
@@ -55,7 +68,10 @@ describe("the fault campaign", () => {
       CHORALE_CUDA_LIBRARY: library ?? "",
       CHORALE_NCCL_LIBRARY: library ?? "",
       FAKE_CUDA_DEVICES: "2",
-      FAKE_NCCL_CALL_US: "3000",
+      // A sixteenth of it is touched at a time, by who allocates all there is.
+      FAKE_CUDA_MEMORY: String(2 ** 27),
+      // Eight calls of the victim are to run still when it has issued them all, on a busy machine too.
+      FAKE_NCCL_CALL_US: "15000",
     };
 
     it("breaks ranks whose collectives are on the device, however survivors wait", { timeout: 60_000 }, () => {

@@ -65,7 +65,7 @@ function alive(pid: number): boolean {
   }
 }
 
-async function until(condition: () => boolean, ms = 5000): Promise<boolean> {
+async function until(condition: () => boolean, ms = 15_000): Promise<boolean> {
   const end = performance.now() + ms;
   while (!condition() && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 5));
   return condition();
@@ -76,9 +76,10 @@ describe.skipIf(process.platform === "win32")("running tools (posix)", () => {
     const pids = join(scratch(), "pids");
     const folder = toolFolder("nvidia-smi", `sleep 600 &\necho $$ $! > ${pids}\nwait`);
     const begin = performance.now();
-    const result = await processRunner({ folders: [folder] }).run({ tool: "nvidia-smi", args: [], timeoutMs: 700 });
+    const result = await processRunner({ folders: [folder] }).run({ tool: "nvidia-smi", args: [], timeoutMs: 2_000 });
     expect(result).toMatchObject({ timedOut: true, exitCode: null });
-    expect(performance.now() - begin).toBeLessThan(5000);
+    // The tool itself takes ten minutes.
+    expect(performance.now() - begin).toBeLessThan(20_000);
     const started = readFileSync(pids, "utf8").trim().split(" ").map(Number);
     expect(started).toHaveLength(2);
     expect(await until(() => started.every((pid) => !alive(pid)))).toBe(true);
@@ -145,7 +146,8 @@ describe.skipIf(process.platform === "win32")("running tools (posix)", () => {
     }
     const begin = performance.now();
     await detect({ root: root(), tools });
-    expect(performance.now() - begin).toBeLessThan(2500);
+    // All together sleep for seven seconds.
+    expect(performance.now() - begin).toBeLessThan(6_000);
   });
 });
 
@@ -156,7 +158,7 @@ describe("an injected runner", () => {
   it("that never answers costs the probe's deadline and a warning", async () => {
     const begin = performance.now();
     const inventory = await base({ run: () => new Promise<undefined>(() => {}) }, 300);
-    expect(performance.now() - begin).toBeLessThan(3000);
+    expect(performance.now() - begin).toBeLessThan(20_000);
     expect(inventory.devices.map((d) => d.family)).toEqual(["cpu"]);
     expect(inventory.warnings.map((w) => w.message)).toContain("the nvidia probe did not end within 300 ms");
   });

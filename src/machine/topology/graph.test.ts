@@ -157,14 +157,14 @@ describe("rings", () => {
 });
 
 describe("compositions", () => {
-  it("answer within a second for 128 devices", () => {
+  it("answer within a second of CPU time for 128 devices", () => {
     const inventory = parseSystem("16x hgx-h100-8 --nic 8xNDR") as Inventory;
     expect(gpus(inventory)).toHaveLength(128);
     expect(new Set(inventory.topology.nodes.map((n) => n.id)).size).toBe(inventory.topology.nodes.length);
-    const begin = performance.now();
+    const begin = process.cpuUsage();
     expect(bottleneckGBps(inventory.topology, "n0.gpu3", "n15.gpu6")).toBe(50);
     expect(islands(inventory)).toHaveLength(16);
-    expect(performance.now() - begin).toBeLessThan(1000);
+    expect(process.cpuUsage(begin).user / 1000).toBeLessThan(1000);
   });
 
   it("read NICs in the field's names and refuse others", () => {

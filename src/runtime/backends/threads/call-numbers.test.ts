@@ -142,7 +142,7 @@ describe.each(WRAPS)("calls on both sides of number %i", (wrap) => {
     // All have come, the last one did its share, this one does its own now, and the first cannot while this thread waits.
     let error: unknown;
     try {
-      works[b.rank]?.wait({ timeoutMs: 20 });
+      works[b.rank]?.wait({ timeoutMs: 60 });
     } catch (thrown) {
       error = thrown;
     }
