@@ -2,7 +2,7 @@
  * Offers of ranks to do something together, which are granted to all of them at once or to none, and never two to one
  * rank: one step of turns.ts and joint-turn.ts. An offer is a word that says what is offered; HELD and GRANTED are bits of it.
  */
-import { nap } from "./nap.ts";
+import { nap, pauseMs } from "./nap.ts";
 
 /** Bits of an offer: while it is being granted, to all or none; and once it is. */
 export const HELD = 2 ** 28;
@@ -98,7 +98,7 @@ export function withdrawOffer(
   isOver: () => boolean,
   grantMs: number = GRANT_MS,
 ): boolean {
-  const until = performance.now() + grantMs;
+  let [looked, waitedMs] = [performance.now(), 0];
   for (let i = 0; ; i++) {
     const word = Atomics.load(words, at);
     if ((word & GRANTED) !== 0) return false;
@@ -109,7 +109,10 @@ export function withdrawOffer(
     }
     // Another rank is granting it, or will let go within microseconds, unless it has died or does not run now.
     if (i % 64 !== 63) continue;
-    if (isOver() || performance.now() > until) return true;
+    const now = performance.now();
+    waitedMs += pauseMs(now - looked);
+    looked = now;
+    if (isOver() || waitedMs > grantMs) return true;
     nap(NAP_MS);
   }
 }

@@ -1,10 +1,8 @@
 /** The lock of the control segment: one word that says who alone may change what has no order of its own. */
-import { nap } from "./nap.ts";
+import { nap, pauseMs } from "./nap.ts";
 
 /** The lock is held for microseconds; whoever holds it for so long, while another rank looks, is dead. */
 const STEAL_MS = 1000;
-/** A longer pause between two looks counts as this, ms: the process was stopped, or the holder lacked a core as well. */
-const LONGEST_PAUSE_MS = 10;
 /** Polls of the lock before this rank yields its core. */
 const SPINS = 100;
 const NAP_MS = 0.05;
@@ -31,7 +29,7 @@ export class Lock {
       const found = Atomics.compareExchange(words, at, 0, mine);
       if (found === 0) break;
       const now = performance.now();
-      waitedMs = found === holder ? waitedMs + Math.min(now - looked, LONGEST_PAUSE_MS) : 0;
+      waitedMs = found === holder ? waitedMs + pauseMs(now - looked) : 0;
       holder = found;
       looked = now;
       if (waitedMs > STEAL_MS && Atomics.compareExchange(words, at, found, mine) === found) break;

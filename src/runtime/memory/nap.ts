@@ -1,8 +1,15 @@
-/** A pause of this thread, for loops that look at shared memory on which nothing can be waited for. */
+/** Pauses of this thread, for loops that look at shared memory on which nothing can be waited for. */
 
 const bed = new Int32Array(new SharedArrayBuffer(4));
+/** A longer pause between two looks counts as this, ms: the process was stopped, or whom it waits for lacked a core as well. */
+const LONGEST_PAUSE_MS = 10;
 
 /** Lets other threads run for `ms`, or about as long. Also on the main thread. */
 export function nap(ms: number): void {
   Atomics.wait(bed, 0, 0, ms);
+}
+
+/** What the time between two looks counts, for a loop that takes whom it waits for as dead after so long. */
+export function pauseMs(sinceLookMs: number): number {
+  return Math.min(sinceLookMs, LONGEST_PAUSE_MS);
 }
