@@ -84,8 +84,9 @@ export default defineConfig({
     setupFiles: ["test/file-setup.ts"],
     // Says what was found, not "[ …(2) ]".
     chaiConfig: { truncateThreshold: 4000 },
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    // Several times what the longest without a limit of its own takes, on a busy machine; and less than the deadline of a call.
+    testTimeout: 45_000,
+    hookTimeout: 45_000,
     pool: "forks",
     // One more than the two cores of CI: many tests wait for deadlines, processes and sockets.
     maxWorkers: 3,

@@ -220,7 +220,7 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
     const code = `
       const { workerData, parentPort } = require("node:worker_threads");
       import(workerData.module).then(async ({ attachNccl }) => {
-        const backend = attachNccl(workerData.handle, workerData.rank, { timeoutMs: 5000, registerBuffers: workerData.rank === 0 });
+        const backend = attachNccl(workerData.handle, workerData.rank, { timeoutMs: 20_000, registerBuffers: workerData.rank === 0 });
         const told = await (async () => backend.world.allReduce(Float32Array.of(1)))().then(() => "done", (error) => error.message);
         await backend.close().catch(() => {});
         parentPort.postMessage(told);
