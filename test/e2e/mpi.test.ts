@@ -296,15 +296,16 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
     mkdirSync(long);
     const env = { ...process.env, TMPDIR: long };
     const launcher = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
-    const folders = () =>
-      readdirSync("/tmp").filter((name) => name.startsWith("chorale-ranks-") && name.includes(`-${launcher.pid}-`));
+    const isOwn = (name: string) => /^chorale-(ranks|mpi)-/.test(name) && name.includes(`-${launcher.pid}-`);
+    // The second is for Open MPI's shared memory.
+    const folders = () => ["/tmp", "/dev/shm"].flatMap((parent) => readdirSync(parent).filter(isOwn));
     let said = "";
     for await (const text of launcher.stdout) {
       said += text;
       if (/pids \d+ \d+\n/.test(said)) break;
     }
     const made = folders();
-    expect(made).toHaveLength(1);
+    expect(made).toEqual([expect.stringMatching(/^chorale-ranks-/), expect.stringMatching(/^chorale-mpi-/)]);
     const pids = said.match(/pids (\d+) (\d+)/)?.slice(1) ?? [];
     expect(pids).toHaveLength(2);
     launcher.kill("SIGTERM");

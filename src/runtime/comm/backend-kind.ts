@@ -139,6 +139,8 @@ export interface StartCommand {
   readonly args: readonly string[];
   /** Variables beside this process's. */
   readonly env: Readonly<Record<string, string>>;
+  /** Folders of this process (`makeOwnFolder`) in which ranks that are killed leave something: removed when it has ended. */
+  readonly folders?: readonly string[];
 }
 
 /** What a process that joins through its engine is told. */

@@ -132,7 +132,7 @@ class GangMember extends BaseHost {
 export class RankGang {
   readonly command: string;
   readonly #members: readonly GangMember[];
-  readonly #folder: string;
+  readonly #folders: readonly string[];
   readonly #server: Server;
   readonly #child: ChildProcess;
   readonly #coming: NodeJS.Timeout;
@@ -148,7 +148,7 @@ export class RankGang {
   ) {
     const { command, args } = start;
     this.command = command;
-    this.#folder = at.folder;
+    this.#folders = [at.folder, ...(start.folders ?? [])];
     this.#server = at.server;
     this.#members = Array.from({ length: ranks }, () => new GangMember(this));
     this.#server.on("connection", (socket) => this.#greet(socket));
@@ -160,7 +160,7 @@ export class RankGang {
     });
     if (this.#child.pid !== undefined) {
       endWithLauncher(this.#child.pid);
-      removeWithLauncher(at.folder);
+      for (const folder of this.#folders) removeWithLauncher(folder);
     }
     for (const stream of ["stdout", "stderr"] as const) {
       const lines = new LineSplitter((line) => this.#heard(stream, line));
@@ -227,7 +227,7 @@ export class RankGang {
   memberEnded(): void {
     if (this.#members.some(({ exited }) => !exited)) return;
     this.#server.close();
-    if (this.#isCommandOver) removeOwnFolder(this.#folder);
+    if (this.#isCommandOver) this.#removeFolders();
     else this.#ending = setTimeout(() => this.kill(), COMMAND_END_MS);
   }
 
@@ -286,7 +286,11 @@ export class RankGang {
     this.#isCommandOver = true;
     if (this.#child.pid !== undefined) forgetGroup(this.#child.pid);
     for (const member of this.#members) member.over(this.lastWords);
-    removeOwnFolder(this.#folder);
+    this.#removeFolders();
+  }
+
+  #removeFolders(): void {
+    for (const folder of this.#folders) removeOwnFolder(folder);
   }
 }
 

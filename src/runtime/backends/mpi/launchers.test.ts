@@ -4,9 +4,10 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { scratchFolder } from "../../../../test/helpers/scratch.ts";
 import { MPI_ABIS } from "../../../foreign/mpi/index.ts";
+import { removeOwnFolder } from "../../memory/index.ts";
 import { refuseLarge } from "./move-calls.ts";
 import { refuseWrongLauncher } from "./mpi-process.ts";
-import { mpirunCommand } from "./mpirun.ts";
+import { mpirunCommand, withOwnSegments } from "./mpirun.ts";
 
 const folder = scratchFolder("launchers");
 /** A launcher that only says whose it is. */
@@ -40,6 +41,26 @@ describe("MPI's launcher", () => {
     expect(() => mpirunCommand({ ...asked, abi: "MPICH", env: { ...env, CHORALE_MPIRUN: "mpiexec" } })).toThrow(
       /mpiexec: another MPI's \(mpiexec \(OpenRTE\) 4\.1\.4\)/,
     );
+  });
+
+  it("has Open MPI keep its shared memory in a folder that is removed with the ranks, unless it is told another", () => {
+    const command = { command: "mpirun", args: [], env: { SET: "1" } };
+    const own = withOwnSegments(command, "Open MPI", {}, folder);
+    const [made = ""] = own.folders ?? [];
+    expect(made).toMatch(/launchers.*\/chorale-mpi-/);
+    expect(own.env).toEqual({
+      SET: "1",
+      OMPI_MCA_btl_vader_backing_directory: made,
+      OMPI_MCA_btl_sm_backing_directory: made,
+    });
+    removeOwnFolder(made);
+    const told = { OMPI_MCA_btl_vader_backing_directory: "/elsewhere" };
+    for (const same of [
+      withOwnSegments(command, "MPICH", {}, folder),
+      withOwnSegments(command, "Open MPI", told, folder),
+      withOwnSegments(command, "Open MPI", {}, join(folder, "absent")),
+    ])
+      expect(same).toBe(command);
   });
 
   it("is found to be another library's from the counts", () => {

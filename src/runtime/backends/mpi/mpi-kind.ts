@@ -29,10 +29,11 @@ export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   libraries: async () => (await import("../../../foreign/mpi/index.ts")).mpiLibraries(),
   async startTogether(ranks, program, folder, given) {
     const { requireMpi } = await import("../../../foreign/mpi/index.ts");
-    const { mpirunCommand } = await import("./mpirun.ts");
+    const { mpirunCommand, withOwnSegments } = await import("./mpirun.ts");
     const env = { ...process.env, ...given };
     const { abi, name } = requireMpi(env);
-    return mpirunCommand({ abi: abi.name, library: name, ranks, program, folder, env });
+    const command = mpirunCommand({ abi: abi.name, library: name, ranks, program, folder, env });
+    return withOwnSegments(command, abi.name, env);
   },
   rebuildRefusal:
     "MPI started its ranks together, and none can be added or left out: end the job and start it again (chorale launch, mpirun or the batch system)",

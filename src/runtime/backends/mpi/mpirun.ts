@@ -3,9 +3,11 @@
  * them all by one call of it. It is found by name and by what it says of its version.
  */
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { UnavailableError } from "../../../core/index.ts";
 import type { MpiAbiName } from "../../../foreign/mpi/index.ts";
 import type { StartCommand } from "../../comm/index.ts";
+import { makeOwnFolder } from "../../memory/index.ts";
 
 /** What tells the family of a launcher, in what `--version` prints. */
 const SAYS: Readonly<Record<"Open MPI" | "MPICH", RegExp>> = {
@@ -77,4 +79,31 @@ export function mpirunCommand(options: MpirunOptions): StartCommand {
     found.join("; "),
     `Install ${family}'s (Debian and Ubuntu: apt-get install ${family === "Open MPI" ? "openmpi-bin" : "mpich"}), or name it in CHORALE_MPIRUN.`,
   );
+}
+
+/** Where Open MPI (4: vader, 5: sm) keeps the files over which ranks of a host share memory, unless it is told. */
+const SEGMENTS_IN = "/dev/shm";
+const SEGMENTS_VARIABLES = ["OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"] as const;
+
+/**
+ * Has Open MPI keep those files in a folder that goes with the launcher: a rank that is killed leaves its own, some MiB of
+ * memory until the next boot.
+ * @param parent a folder in memory; where none can be made there, Open MPI does as it always does
+ */
+export function withOwnSegments(
+  command: StartCommand,
+  abi: MpiAbiName,
+  env: NodeJS.ProcessEnv,
+  parent = SEGMENTS_IN,
+): StartCommand {
+  const isTold = SEGMENTS_VARIABLES.some((name) => (env[name] ?? "") !== "");
+  if (abi !== "Open MPI" || isTold || !existsSync(parent)) return command;
+  let folder: string;
+  try {
+    folder = makeOwnFolder(parent, "chorale-mpi", "Open MPI's shared memory");
+  } catch {
+    return command;
+  }
+  const segments = Object.fromEntries(SEGMENTS_VARIABLES.map((name) => [name, folder]));
+  return { ...command, env: { ...command.env, ...segments }, folders: [folder] };
 }
