@@ -115,6 +115,9 @@ describe.each(WRAPS)("a group after %i calls", (wrap) => {
       expect(b.agrees(0, seq, print)).toBe(true);
       expect(b.agrees(0, seq, { ...print, count: -1 })).toBe(false);
       expect(b.agrees(0, seq + 1, { ...print, count: -1 })).toBe(true);
+      expect([b.hasSame(0, seq, print), b.hasSame(0, seq, { ...print, hash: 5 })]).toEqual([true, false]);
+      expect(b.hasSame(0, seq + 1, print)).toBeUndefined();
+      if (seq - ring >= first) expect(b.hasSame(0, seq - ring, print)).toBe(true);
       b.publish(lane, seq, print);
       expect(a.collectiveLimit()).toBe(seq + ring);
     }

@@ -39,3 +39,9 @@ export function writeCount(words: Int32Array, at: number, count: number): void {
 export function markOf(seq: number): number {
   return ((seq & LOW_BITS) + 1) | 0;
 }
+
+/** Whether what stands in a slot of a ring is of a call after `seq`. */
+export function isLaterMark(mark: number, seq: number): boolean {
+  // As in `isAbove`; equal is not later.
+  return mark !== 0 && (mark - 1 - seq) << 1 > 0;
+}

@@ -18,7 +18,7 @@ import {
   SET,
   TURNS_AT,
 } from "./control-layout.ts";
-import { isAbove, markOf, readCount, writeCount } from "./counts.ts";
+import { isAbove, isLaterMark, markOf, readCount, writeCount } from "./counts.ts";
 import { FailurePlace } from "./failure-place.ts";
 import { FlightNotes, PairNotes } from "./flight-notes.ts";
 import type { HeldOffers } from "./grant.ts";
@@ -275,7 +275,9 @@ export class GroupControl {
     const at = this.#lane(this.member, lane);
     const entry = at + HEAD_WORDS + (seq % ringOf(lane)) * ENTRY_WORDS;
     const words = this.#words;
-    Atomics.store(words, entry, 0);
+    // No member reads the call that was here: see `collectiveLimit`. A plain store, for a full barrier in between would have
+    // those who look for this call take the line away before the last store.
+    words[entry] = 0;
     words[entry + 1] = print.call;
     words[entry + 2] = print.count;
     words[entry + 3] = print.hash;
@@ -326,6 +328,20 @@ export class GroupControl {
     const entry = this.#lanesAt + member * this.#memberWords + HEAD_WORDS + (seq % COLLECTIVE_RING) * ENTRY_WORDS;
     const mark = markOf(seq);
     if (Atomics.load(words, entry) !== mark) return true;
+    const same = words[entry + 1] === print.call && words[entry + 2] === print.count && words[entry + 3] === print.hash;
+    return same || Atomics.load(words, entry) !== mark;
+  }
+
+  /**
+   * Whether `member` has issued collective `seq`, and the same: looks at the place of that call alone, which its member writes
+   * once a call, and not at the count of its calls. One that was forgotten counts as the same, as in `agrees`.
+   * @returns undefined while it has not issued it
+   */
+  hasSame(member: number, seq: number, print: Fingerprint): boolean | undefined {
+    const words = this.#words;
+    const entry = this.#lanesAt + member * this.#memberWords + HEAD_WORDS + (seq % COLLECTIVE_RING) * ENTRY_WORDS;
+    const mark = Atomics.load(words, entry);
+    if (mark !== markOf(seq)) return isLaterMark(mark, seq) ? true : undefined;
     const same = words[entry + 1] === print.call && words[entry + 2] === print.count && words[entry + 3] === print.hash;
     return same || Atomics.load(words, entry) !== mark;
   }

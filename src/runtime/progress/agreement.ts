@@ -163,6 +163,20 @@ export class Agreement {
     return this.#joinedApart(joined.sort((x, y) => x.rank - y.rank));
   }
 
+  /**
+   * Whether all members have issued a collective, and the same, at the cost of one look at each other member.
+   * @returns undefined where one of them has issued another call: `disagreement` says which
+   */
+  agreed({ seq, print }: Arrival): boolean | undefined {
+    const control = this.#control;
+    for (let member = 0; member < control.size; member++) {
+      if (member === control.member) continue;
+      const same = control.hasSame(member, seq, print);
+      if (same !== true) return same === undefined ? false : undefined;
+    }
+    return true;
+  }
+
   /** Whether every member that takes part in all of these calls has issued them. */
   complete(arrivals: readonly Arrival[]): boolean {
     for (const arrival of arrivals) if (!this.#arrived(arrival)) return false;

@@ -63,6 +63,11 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
 
   /** Whether all who take part in these calls have published the same. A disagreement ends the group. */
   allAgree(arrivals: readonly Arrival[]): boolean {
+    const [first] = arrivals;
+    if (first !== undefined && arrivals.length === 1 && first.lane.kind === "collective") {
+      const agreed = this.agreement.agreed(first);
+      if (agreed !== undefined) return agreed;
+    }
     if (!this.agreement.complete(arrivals)) return false;
     const mismatch = this.agreement.disagreement(arrivals);
     if (mismatch !== undefined) this.fail(mismatch);
