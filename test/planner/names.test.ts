@@ -15,6 +15,19 @@ const configs = read("published-configs.json") as readonly {
 }[];
 
 describe("models by name", () => {
+  // Counts of their cards and files on the Hub.
+  it.each([
+    ["Qwen/Qwen3-Coder-Next", 80],
+    ["MiniMaxAI/MiniMax-M2.5", 229],
+    ["mistralai/Devstral-Small-2-24B-Instruct-2512", 24],
+    ["open-r1/OlympicCoder-32B", 32.8],
+    ["agentica-org/DeepSWE-Preview", 32.8],
+    ["utter-project/EuroLLM-9B-Instruct", 9.15],
+    ["speakleash/Bielik-11B-v2.3-Instruct", 11.17],
+  ] as const)("%s has %d billion parameters within 2 %%", async (name, total) => {
+    expect(Math.abs(countParameters(await loadModel(name)).total / (total * 1e9) - 1)).toBeLessThan(0.02);
+  });
+
   it.each([...models])("%s has %d billion parameters within 2 %% (active within 4 %%)", async (name, total, active) => {
     const counts = countParameters(await loadModel(name));
     expect(Math.abs(counts.total / (total * 1e9) - 1)).toBeLessThan(0.02);

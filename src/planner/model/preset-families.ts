@@ -444,6 +444,8 @@ export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "internlm2.5-20b": llama([6144, 48, 48, 8, 16_384, 92_544], K32),
   "baichuan2-7b": llama([4096, 32, 32, 32, 11_008, 125_696], 4096),
   "baichuan2-13b": llama([5120, 40, 40, 40, 13_696, 125_696], 4096),
+  "eurollm-9b": llama([4096, 42, 32, 8, 12_288, 128_000], 4096),
+  "bielik-11b": llama([4096, 50, 32, 8, 14_336, 32_128], 32_768),
   "solar-10.7b": llama([4096, 48, 32, 8, 14_336, 32_000], 4096),
   "grok-1": dense("mixtral", [6144, 64, 48, 8, 32_768, 131_072], 8192, {
     ...tied,
