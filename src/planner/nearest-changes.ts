@@ -10,7 +10,7 @@ import { EXPORT_TARGETS, type ExportTarget } from "./export/engines.ts";
 import { servesFormat } from "./export/format-support.ts";
 import { effectiveBits, weightFormat } from "./memory/formats.ts";
 import { kvBytesByLayer } from "./memory/kv-cache.ts";
-import { estimateTrainingMemory } from "./memory/training.ts";
+import { leastGradientBytes, trainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
 import { availableMemory } from "./placement/blocks.ts";
 import type { ShardingPlan } from "./plan.ts";
@@ -43,7 +43,7 @@ export function memoryShortfall(request: PlanRequest): MemoryShortfall {
   const neededBytes =
     method === undefined
       ? modelBytes(model, format) + cache.reduce((sum, bytes) => sum + bytes, 0)
-      : estimateTrainingMemory(model, method).totalBytes;
+      : trainingMemory(model, method, workload.optimizer, leastGradientBytes(workload)).totalBytes;
   const onHosts = inventory.devices
     .filter((device) => device.family === "cpu" && workload.offload !== "none")
     .reduce((sum, device) => sum + availableMemory(device, useTotalMemory), 0);

@@ -15,7 +15,7 @@ import {
 import { askedOf, cacheOf, hardwareOf } from "./asked.ts";
 import { axisLimits, devicesFor, engineNotes, workloadOn } from "./engine-limits.ts";
 import { lacksBf16 } from "./export/format-support.ts";
-import { estimateTrainingMemory } from "./memory/training.ts";
+import { leastGradientBytes, trainingMemory } from "./memory/training.ts";
 import { modelBytes } from "./memory/weights.ts";
 import type { ModelSpec } from "./model/spec.ts";
 import { availableMemory, deviceKinds } from "./placement/blocks.ts";
@@ -275,7 +275,9 @@ function poolNotes(pool: Pool, pools: readonly Pool[], notes: readonly string[])
 function smallestPreset(model: ModelSpec, workload: Workload, request: PlanRequest): string | undefined {
   const { method } = workload;
   const need =
-    method === undefined ? modelBytes(model, workload.format) : estimateTrainingMemory(model, method).totalBytes;
+    method === undefined
+      ? modelBytes(model, workload.format)
+      : trainingMemory(model, method, workload.optimizer, leastGradientBytes(workload)).totalBytes;
   const families = new Set<Family>(
     request.inventory.devices.map(({ family }) => family).filter((family) => family !== "cpu"),
   );

@@ -1,7 +1,10 @@
 import { describe, expect, it } from "vitest";
+import { parseSystem } from "../../machine/topology/index.ts";
 import { modelFromConfig } from "../model/from-config.ts";
 import { MODEL_CONFIGS, modelPreset } from "../model/presets.ts";
 import { countParameters } from "../model/spec.ts";
+import { memoryShortfall } from "../nearest-changes.ts";
+import type { PlanRequest } from "../plan-model.ts";
 import { forwardBytes, logitsBytes, savedBytesPerToken } from "./activations.ts";
 import { effectiveBits, FORMAT_NAMES, kvFormat, weightFormat } from "./formats.ts";
 import { cachedTokens, kvBytesByLayer, kvBytesPerToken } from "./kv-cache.ts";
@@ -200,6 +203,19 @@ describe("training methods", () => {
     expect(total("dpo")).toBe(18 * parameters);
     expect(total("rlhf")).toBe(2 * 18 * parameters);
     expect(total("distillation")).toBe(18 * parameters);
+  });
+
+  it("what is missing counts the optimizer that was asked for", () => {
+    const inventory = parseSystem("l4");
+    if (inventory === undefined) throw new Error("no preset");
+    const needs = (more: Partial<PlanRequest>) =>
+      memoryShortfall({ model, inventory, train: "full", batch: 1, contextTokens: 512, ...more }).neededBytes /
+      parameters;
+    // Weights and gradients of two bytes; moments of f32 or of a byte with scales; a master copy of f32 beside the former.
+    expect(needs({})).toBeCloseTo(16, 2);
+    expect(needs({ optimizer: "adamw-8bit" })).toBeCloseTo(2 + 2 + 2.06, 2);
+    expect(needs({ optimizer: "paged-adamw-8bit" })).toBeCloseTo(2, 2);
+    expect(needs({ gradients: "f32" })).toBeCloseTo(18, 2);
   });
 
   it("LoRA of rank 16 on all matrices trains the 40 M parameters that PEFT counts", () => {

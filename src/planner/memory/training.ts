@@ -189,15 +189,31 @@ export interface TrainingMemory {
  * estimateTrainingMemory(modelPreset("llama-3.1-8b"), trainingMethod("full")).totalBytes / 8030261248 // 16
  */
 export function estimateTrainingMemory(model: ModelSpec, spec: MethodSpec): TrainingMemory {
+  return trainingMemory(model, spec, optimizerSpec("adamw"), GRADIENT_BYTES);
+}
+
+/** None where a paged optimizer steps in the backward pass. */
+export const leastGradientBytes = (held: {
+  readonly optimizer: OptimizerSpec;
+  readonly gradientBytes: number;
+}): number => (held.optimizer.pagedBytes > 0 ? 0 : held.gradientBytes);
+
+/** The same with another optimizer and gradients of another width. */
+export function trainingMemory(
+  model: ModelSpec,
+  spec: MethodSpec,
+  optimizer: Pick<OptimizerSpec, "stateBytes" | "masterBytes">,
+  bytesOfGradient: number,
+): TrainingMemory {
   const copies = spec.trainedModels + spec.frozenModels;
   const base = modelBytes(model, spec.baseFormat);
   const adapters = model.layers.reduce((sum, kind) => sum + adapterElements(model, kind, spec, 1, 1), 0);
   const trained =
     spec.adapter === undefined ? (modelBytes(model, weightFormat("bf16")) / 2) * spec.trainedModels : adapters;
   const weightsBytes = base * copies + (spec.adapter === undefined ? 0 : 2 * adapters);
-  const gradientBytes = trained * GRADIENT_BYTES;
-  const optimizerBytes = trained * OPTIMIZER_BYTES;
-  const masterBytes = trained * MASTER_BYTES;
+  const gradientBytes = trained * bytesOfGradient;
+  const optimizerBytes = trained * optimizer.stateBytes;
+  const masterBytes = trained * optimizer.masterBytes;
   return {
     weightsBytes,
     gradientBytes,
