@@ -119,7 +119,7 @@ describe.skipIf(process.platform !== "linux")("a world over TLS (Linux)", () => 
     const foreign = new Authority("another authority");
     const intruder = await start("1", writeTls(scratchFolder("tls-intruder"), foreign));
     expect(intruder.code).toBe(1);
-    expect(intruder.text).toMatch(/TLS is ".*shows a certificate that is refused/);
+    expect(intruder.text).toMatch(/TLS is .*shows a certificate that is refused/);
     expect([await start("1", other), await first]).toEqual([
       { code: 0, text: "1 2 3\n" },
       { code: 0, text: "0 2 3\n" },
