@@ -80,9 +80,7 @@ export class MixSearch {
       if (found !== undefined && this.#program.partsOf(found) <= this.#mostParts / PARTS_TO_SPARE) return found;
       // Without a limit of parts networks are large: more trees to choose from would take minutes.
       if (!Number.isFinite(this.#mostParts)) continue;
-      this.#program.varyColumns(most);
-      const varied = this.#program.columns.filter(({ height }) => height <= most);
-      const inUnits = await this.#inUnits(varied);
+      const inUnits = this.#isFew(used) ? await this.#inUnits(most) : undefined;
       if (inUnits !== undefined && this.#program.partsOf(inUnits) <= this.#mostParts) return inUnits;
       if (found !== undefined && this.#program.partsOf(found) <= this.#mostParts) return found;
     }
@@ -90,8 +88,10 @@ export class MixSearch {
   }
 
   /** Weights in the least unit in which the links' loads can be integers, or a few times that: few and even chunks. */
-  async #inUnits(used: readonly Column[]): Promise<Mix | undefined> {
-    if (used.length > MOST_INTEGERS || this.#program.capacities.length > MOST_INTEGERS) return undefined;
+  async #inUnits(most: number): Promise<Mix | undefined> {
+    this.#program.varyColumns(most);
+    const used = this.#program.columns.filter(({ height }) => height <= most);
+    if (!this.#isFew(used)) return undefined;
     // What fits into a coarse unit fits into one that divides it: without a mix in the finest there is none.
     const finest = await this.#inUnit(used, FINEST * this.#unit);
     if (finest === undefined) return undefined;
@@ -100,6 +100,11 @@ export class MixSearch {
       if (mix !== undefined) return mix;
     }
     return finest;
+  }
+
+  /** Few enough for integer programs: for the trees of a large network, more to choose from would take minutes. */
+  #isFew(used: readonly Column[]): boolean {
+    return used.length <= MOST_INTEGERS && this.#program.capacities.length <= MOST_INTEGERS;
   }
 
   async #inUnit(used: readonly Column[], q: number): Promise<Mix | undefined> {
@@ -208,31 +213,39 @@ export async function roundedMix(program: OrbitProgram, reached: number, most: n
     program.clock.wallSeconds(LP_SECONDS),
   );
   if (solution === undefined) return undefined;
+  const { columns, weights, capacities } = program;
+  const parts = solution.columns;
+  const ofRoot: number[][] = weights.map(() => []);
+  for (const [i, { root }] of columns.entries()) (ofRoot[root] as number[]).push(i);
+  // A tree is on few of the orbits of a large network.
+  const loads = columns.map((column) =>
+    [...capacities.keys()]
+      .filter((orbit) => (column.uses[orbit] as number) > 0)
+      .map((orbit) => ({ orbit, load: program.load(column, orbit) })),
+  );
   let best: { amounts: number[]; time: number } | undefined;
   for (const k of [...Array(MOST_ROUNDED).keys()].map((i) => i + 1).concat(FINE)) {
     if (k > most) break;
-    const amounts = program.columns.map((_, i) => Math.floor((solution.columns[i] as number) * k + 1e-9));
-    for (const [root, weight] of program.weights.entries()) {
-      const own = [...program.columns.keys()].filter((i) => program.columns[i]?.root === root);
+    const amounts = columns.map((_, i) => Math.floor((parts[i] as number) * k + 1e-9));
+    const lost = (i: number) => (parts[i] as number) * k - (amounts[i] as number);
+    for (const [root, weight] of weights.entries()) {
       // What rounding down left out goes to those that lost most.
-      const order = own.sort((a, b) => lost(b) - lost(a));
+      const order = (ofRoot[root] as number[]).toSorted((a, b) => lost(b) - lost(a));
       let left = weight * k - order.reduce((sum, i) => sum + (amounts[i] as number), 0);
       for (const i of order) {
         if (left-- <= 0) break;
         amounts[i] = (amounts[i] as number) + 1;
       }
     }
-    function lost(i: number): number {
-      return (solution?.columns[i] as number) * k - (amounts[i] as number);
+    const sums = new Float64Array(capacities.length);
+    for (const [i, amount] of amounts.entries()) {
+      if (amount === 0) continue;
+      for (const { orbit, load } of loads[i] as (typeof loads)[number]) {
+        sums[orbit] = (sums[orbit] as number) + load * amount;
+      }
     }
-    const busiest = program.capacities.reduce((longest, capacity, orbit) => {
-      const load = program.columns.reduce(
-        (sum, column, i) => sum + program.load(column, orbit) * (amounts[i] as number),
-        0,
-      );
-      return Math.max(longest, load / capacity / k);
-    }, 0);
+    const busiest = sums.reduce((longest, sum, orbit) => Math.max(longest, sum / (capacities[orbit] as number) / k), 0);
     if (best === undefined || busiest < best.time * (1 - 1e-9)) best = { amounts, time: busiest };
   }
-  return best === undefined ? undefined : { columns: program.columns, amounts: best.amounts };
+  return best === undefined ? undefined : { columns, amounts: best.amounts };
 }
