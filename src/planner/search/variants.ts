@@ -43,10 +43,9 @@ function variantsOf(request: SearchRequest, group: AxesGroup): readonly Variant[
   const { workload } = request;
   if (workload.mode !== "training") return [PLAIN];
   const { dp, ep, cp } = group.axes;
-  // Replicas of whole weights gain time and memory by sharing the optimizer; those of adapters have next to none.
-  const shared = workload.method?.adapter === undefined ? [1, 2, 3] : [0, 2, 3];
-  const usual = dp * ep * cp > 1 ? shared : [0];
-  const stages = workload.zeroStages.filter((stage) => workload.zeroStages.length === 1 || usual.includes(stage));
+  // Sharing the optimizer saves memory and mostly time; the exchanges of a tiny model take longer in two halves.
+  const isShared = dp * ep * cp > 1;
+  const stages = workload.zeroStages.filter((stage) => stage === 0 || workload.zeroStages.length === 1 || isShared);
   return stages.flatMap((zeroStage) =>
     microBatches(workload, group).flatMap((microBatch) =>
       chunksOf(request, group.axes, Math.ceil(group.batchPerReplica / microBatch)).flatMap((chunks) =>
