@@ -200,8 +200,9 @@ export class ThreadsGroup implements GroupDriver {
 
   async close(): Promise<{ readonly error: unknown } | undefined> {
     this.#engine.leave();
-    this.#owner.release(this, this.#engine);
+    // Before the memory goes: whoever leaves last frees the group's words for others.
     const error = this.#engine.unseenFailure();
+    this.#owner.release(this, this.#engine);
     return error === undefined ? undefined : { error };
   }
 
