@@ -72,15 +72,17 @@ async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Prom
       } catch (error) {
         const isTaken = plan.minCount !== undefined && String(error).includes(IS_TAKEN);
         if (error instanceof InvalidArgumentError && !isTaken) throw error;
-        // An attempt that ended with the time for all of them had less than its own: the one before says more.
-        if (why === "" || timeoutMs === ATTEMPT_MS || runningTime() < until) {
+        const isLast = runningTime() + PAUSE_MS > until;
+        // A last attempt had less time than the others: the one before says more. (When it ended cannot tell: a timer
+        // counts whole milliseconds, and may fire before `until`.)
+        if (why === "" || timeoutMs === ATTEMPT_MS || !isLast) {
           const { code } = error as { readonly code?: string };
           const text = error instanceof Error ? error.message : String(error);
           why =
             isTaken || error instanceof FormatError ? text : `${REASONS[code ?? ""] ?? text} (${code ?? "no code"})`;
           cause = error;
         }
-        if (runningTime() + PAUSE_MS > until) {
+        if (isLast) {
           throw new UnavailableError(
             peer,
             `${why}; tried for ${joinTimeoutMs / 1000} s`,
