@@ -4,7 +4,8 @@
  *   chorale launch -n 4 examples/sharded-llama/main.ts -- --model examples/sharded-llama/model --tp 2 --pp 2 \
  *     --prompt "ROMEO:" --max-new-tokens 96
  *
- * With --json one rank prints one document, {tokens, text, lastLogits, tokensPerSecond}, and nothing else is on stdout.
+ * With --json one rank prints one document, {tokens, text, lastLogits, tokensPerSecond}, and nothing else is on stdout (where
+ * ranks are processes, with `launch --no-prefix`).
  */
 import { writeSync } from "node:fs";
 import type { World } from "chorale";

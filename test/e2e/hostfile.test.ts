@@ -45,6 +45,7 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
       at("ssh"),
       "--backend",
       "tcp",
+      "--no-prefix",
       at("script.mjs"),
       "--",
       "this run",
@@ -52,13 +53,13 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     const { code, out, err } = await launch(...words);
     expect([code, err]).toEqual([0, ""]);
     expect(out.trim().split("\n").sort()).toEqual([
-      "[0] node 0 of this run: 6",
-      "[1] node 1 of this run: 6",
-      "[2] node 1 of this run: 6",
+      "node 0 of this run: 6",
+      "node 1 of this run: 6",
+      "node 1 of this run: 6",
     ]);
     const commands = readFileSync(at("ssh.log"), "utf8");
     expect(commands).toMatch(
-      /launch -n 2 --backend tcp --nnodes 2 --node-rank 1 --rdzv 127\.0\.0\.1:\d+ --secret-stdin/,
+      /launch -n 2 --backend tcp --no-prefix --nnodes 2 --node-rank 1 --rdzv 127\.0\.0\.1:\d+ --secret-stdin/,
     );
     expect(commands).not.toContain(secret);
   });

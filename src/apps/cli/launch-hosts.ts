@@ -76,6 +76,7 @@ export function commandsFor(
     readonly isolation?: string;
     readonly bind?: string;
     readonly logDir?: string;
+    readonly prefix: boolean;
   },
   backendOptions: readonly string[],
   script: string,
@@ -92,6 +93,7 @@ export function commandsFor(
       ...given("--join-timeout", flags.joinTimeout),
       ...given("--host-timeout", flags.hostTimeout),
       ...given("--log-dir", flags.logDir),
+      ...(flags.prefix ? [] : ["--no-prefix"]),
       ...given("--bind", flags.bind),
       // An address to listen on is of one host.
       ...backendOptions.flatMap((option) => (/^host=/.test(option) ? [] : given("--backend-option", option))),

@@ -29,7 +29,7 @@ import { describeLack, EXIT } from "./exit-codes.ts";
 import { commandsFor, describeHosts, type HostFlags, hostsOf, secretForAll, secretFromInput } from "./launch-hosts.ts";
 import { collect } from "./option-readers.ts";
 import { print, printError, whenPrinted } from "./output.ts";
-import { RankLogs } from "./rank-logs.ts";
+import { RankOutput } from "./rank-output.ts";
 import { RemoteLaunchers } from "./remote-launchers.ts";
 
 /** How long the threads of ranks may take to stop, ms: one that is blocked in a system call does not. */
@@ -48,6 +48,7 @@ interface Flags extends HostFlags {
   readonly minRanks?: number;
   readonly backendOption?: readonly string[];
   readonly logDir?: string;
+  readonly prefix: boolean;
   readonly bind?: Binding;
   readonly dryRun?: boolean;
   readonly tlsCa?: string;
@@ -131,6 +132,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--dry-run", "say what would be started where, and start nothing")
     .addOption(new Option("--secret-stdin", "read the secret from standard input, and end with it").hideHelp())
     .option("--log-dir <folder>", "also write what each rank prints to FOLDER/rank-R.out and rank-R.err")
+    .option("--no-prefix", "print the lines of ranks as they are, without `[rank]`")
     .usage("-n N [--backend B] [--isolation I] [--timeout S] [--restarts K] [--on-failure P] SCRIPT [-- args]")
     .addHelpText(
       "after",
@@ -138,7 +140,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
 Words for the script stand after --: chorale launch -n 4 train.ts -- --epochs 3. On threads, the tensors of all ranks
 together have 4 GiB; --backend-option memoryLimitBytes=1.5G sets less.
 
-Each line that a rank prints comes out as \`[rank] line\`. Unless told otherwise, the first rank that fails ends the
+Each line that a rank prints comes out as \`[rank] line\`, or as it is with --no-prefix. Unless told otherwise, the first rank that fails ends the
 world: exit code 1. Bad usage ends with 2, and what a backend lacks on this machine (no NCCL, or one that is too old)
 with 3. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
 world.rebuild() in time, run the script from its start with world.generation above 1; what happened is said on stderr.
@@ -182,7 +184,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     controller.abort(signal);
   };
   process.once("SIGINT", onSignal).once("SIGTERM", onSignal);
-  let logs: RankLogs | undefined;
+  let output: RankOutput | undefined;
   const remote = new RemoteLaunchers();
   let unreachable: Error | undefined;
   let hasBegun = false;
@@ -197,7 +199,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     const secret = hosts.listed === undefined ? "" : secretForAll();
     const onListening = (port: number) => remote.start(commands(port), secret, onLost);
     const nodes = hosts.nodes && { ...hosts.nodes, ...(hosts.listed === undefined ? {} : { onListening }) };
-    logs = flags.logDir === undefined ? undefined : new RankLogs(flags.logDir);
+    output = new RankOutput({ folder: flags.logDir, isPrefixed: flags.prefix });
     await launch({
       ranks: hosts.ranks,
       module: script,
@@ -216,7 +218,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
       },
       ...given("tls", tls, (files) => files),
       ...given("nodes", nodes, (options) => options),
-      ...given("onOutput", logs, (files) => files.take),
+      onOutput: output.take,
       ...given("isolation", flags.isolation, (how) => how),
       ...given("bind", flags.bind, (how) => how),
       ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
@@ -242,7 +244,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     throw error;
   } finally {
     await remote.end(hasBegun);
-    logs?.close();
+    output?.close();
     leaveWithoutStuckThreads();
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);
   }

@@ -1,4 +1,4 @@
-/** What each rank prints, in files of its own beside the launcher's output. */
+/** Where the lines of ranks go: to the launcher's output, and to files of each rank. */
 import { appendFileSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { InvalidArgumentError } from "../../core/index.ts";
@@ -6,13 +6,23 @@ import type { OutputLine, OutputStream } from "../../runtime/world/index.ts";
 
 const ENDING: Readonly<Record<OutputStream, string>> = { stdout: "out", stderr: "err" };
 
-export class RankLogs {
-  readonly #folder: string;
+export interface RankOutputOptions {
+  /** Every line is also appended to a file of its rank here. */
+  readonly folder: string | undefined;
+  /** Printed lines begin with `[rank]`. */
+  readonly isPrefixed: boolean;
+}
+
+export class RankOutput {
+  readonly #folder: string | undefined;
+  readonly #isPrefixed: boolean;
   readonly #files = new Map<string, number>();
 
   /** @throws InvalidArgumentError when the folder cannot be made */
-  constructor(folder: string) {
+  constructor({ folder, isPrefixed }: RankOutputOptions) {
     this.#folder = folder;
+    this.#isPrefixed = isPrefixed;
+    if (folder === undefined) return;
     try {
       mkdirSync(folder, { recursive: true });
     } catch (cause) {
@@ -20,9 +30,10 @@ export class RankLogs {
     }
   }
 
-  /** Prints a line as the launcher does otherwise, and appends it to the rank's file. */
+  /** Prints a line, and appends it to the rank's file. */
   readonly take = ({ rank, stream, text }: OutputLine): void => {
-    process[stream].write(`[${rank}] ${text}\n`);
+    process[stream].write(this.#isPrefixed ? `[${rank}] ${text}\n` : `${text}\n`);
+    if (this.#folder === undefined) return;
     const name = `rank-${rank}.${ENDING[stream]}`;
     let fd = this.#files.get(name);
     if (fd === undefined) {
