@@ -8,7 +8,7 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import type { LibrarySpec } from "../../foreign/native/index.ts";
 import type { Family } from "../../machine/topology/index.ts";
 import type { Backend, Bootstrap } from "./contract.ts";
-import type { FlightDump } from "./flight.ts";
+import type { FlightDump } from "./flight-record.ts";
 import type { Isolation } from "./isolation.ts";
 
 /** The launcher's side of one generation, as its ranks get it: plain data that structuredClone can copy. */

@@ -12,7 +12,7 @@ import {
   TimeoutError,
   tensor,
 } from "../../core/index.ts";
-import { loadedRoot } from "../world/location.ts";
+import { loadedRoot } from "../world/package-location.ts";
 import {
   type Communicator,
   callSite,

@@ -86,7 +86,7 @@ export {
   type FlightDump,
   type FlightEntry,
   type FlightRank,
-} from "./flight.ts";
+} from "./flight-record.ts";
 export {
   GroupCommunicator,
   refuseCalls,

@@ -9,11 +9,11 @@ import { Agreement, type AgreementOptions } from "./agreement.ts";
 import { CallPublication } from "./call-publication.ts";
 import { CallRecorder, type CallTimer } from "./call-recorder.ts";
 import { CallSettlement } from "./call-settlement.ts";
-import { FINISH_MS } from "./in-flight.ts";
 import type { Pollable, Poller } from "./poller.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 import { QueueWatchdog } from "./queue-watchdog.ts";
 import type { QueuedWork, WorkDriver } from "./queued-work.ts";
+import { FINISH_MS } from "./unsettled-calls.ts";
 
 export interface CallQueueOptions extends AgreementOptions {
   readonly poller: Poller;

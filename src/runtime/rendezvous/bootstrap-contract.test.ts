@@ -4,9 +4,9 @@ import { afterEach, describe, expect, it } from "vitest";
 import { ClosedError, InvalidArgumentError, TimeoutError } from "../../core/index.ts";
 import type { Bootstrap } from "../comm/index.ts";
 import { BootstrapStore, PortBootstrap } from "../world/bootstrap.ts";
-import { TcpBootstrap } from "./client.ts";
 import type { Claims } from "./handshake.ts";
-import { RendezvousStore } from "./store.ts";
+import { TcpBootstrap } from "./rendezvous-client.ts";
+import { RendezvousStore } from "./rendezvous-store.ts";
 
 type Ending = Bootstrap & { close(cause?: Error): void };
 const cleanups: (() => void)[] = [];

@@ -6,5 +6,5 @@
 export { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
 export { foreignPlace } from "./launchers.ts";
 export { rendezvousSecret, SECRET_VARIABLES } from "./secret.ts";
-export { StoreClient, storeOver, type WorldStore } from "./store-client.ts";
 export { type Asker, isStoreAsk, type StoreAnswer, type StoreAsk, ValueStore } from "./value-store.ts";
+export { StoreClient, storeOver, type WorldStore } from "./value-store-client.ts";

@@ -8,9 +8,9 @@ import { Worker } from "node:worker_threads";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { socketPair } from "../../foreign/native/index.ts";
-import type { Address, Carrier, Listening } from "./carrier-contract.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import type { FromTunnel, ToTunnel, TunnelData } from "./tls-worker.ts";
+import type { Address, Listening, SocketTransport } from "./transport-contract.ts";
 
 /** How long what was written last may take to be sent when the process ends, ms. */
 const EXIT_MS = 300;
@@ -25,7 +25,7 @@ interface Listener {
   readonly refused: (reason: string) => void;
 }
 
-class Tunnel implements Carrier {
+class Tunnel implements SocketTransport {
   readonly #worker: Worker;
   /** Number of connections whose last bytes have not been sent. */
   readonly #open = new Int32Array(new SharedArrayBuffer(4));
@@ -149,7 +149,7 @@ class Tunnel implements Carrier {
 const tunnels = new Map<string, Tunnel>();
 
 /** The tunnel of a process for one identity. */
-export function tunnelOf(identity: TlsIdentity): Carrier {
+export function tunnelOf(identity: TlsIdentity): SocketTransport {
   const name = JSON.stringify(identity);
   const tunnel = tunnels.get(name) ?? new Tunnel(identity);
   tunnels.set(name, tunnel);

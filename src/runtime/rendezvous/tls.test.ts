@@ -7,10 +7,10 @@ import { connect as connectTls } from "node:tls";
 import { afterEach, describe, expect, it } from "vitest";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { Authority, writeTls } from "../../../test/support/certificates.ts";
-import { TcpBootstrap } from "./client.ts";
 import type { Claims } from "./handshake.ts";
-import { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-door.ts";
-import { RendezvousStore } from "./store.ts";
+import { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-connections.ts";
+import { TcpBootstrap } from "./rendezvous-client.ts";
+import { RendezvousStore } from "./rendezvous-store.ts";
 import { type TlsIdentity, tlsFiles, tlsIdentity } from "./tls-identity.ts";
 
 const secret = randomBytes(32).toString("hex");

@@ -1,8 +1,8 @@
 /** The store of programs, without a network. */
 import { describe, expect, it } from "vitest";
 import { ClosedError, InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/index.ts";
-import { StoreClient, storeOver } from "./store-client.ts";
 import { type Asker, isStoreAsk, type StoreAsk, ValueStore } from "./value-store.ts";
+import { StoreClient, storeOver } from "./value-store-client.ts";
 
 /** A store and its ranks in one thread; what they ask arrives on the next turn. */
 function ranks(worldSize: number, values = new ValueStore()) {

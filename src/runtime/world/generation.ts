@@ -3,12 +3,12 @@ import { type RankActivity, RankFailedError } from "../../core/index.ts";
 import type { RunningTimer } from "../comm/index.ts";
 import type { Asker } from "../rendezvous/internal.ts";
 import { BootstrapStore } from "./bootstrap.ts";
-import { takeFlight } from "./flight.ts";
 import { HostSide } from "./host-side.ts";
 import type { Place, Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
 import { type Culprit, culpritOf, fromErrorRecord, type RankFailure } from "./remote-error.ts";
 import type { WorldSpec } from "./world-spec.ts";
+import { takeFlight } from "./write-flight-file.ts";
 
 /** A rank of one generation. Its host may serve the next one too. */
 export interface Member {

@@ -24,12 +24,12 @@ import {
   tlsFromEnvironment,
   type WorldFailure,
 } from "../rendezvous/index.ts";
-import { recordFlight } from "./flight.ts";
 import { HostSide } from "./host-side.ts";
-import { version } from "./location.ts";
 import { sendsInTheClear } from "./node-options.ts";
+import { version } from "./package-location.ts";
 import { toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
+import { recordFlight } from "./write-flight-file.ts";
 
 export interface JoinLaunchedOptions {
   /** How long the ranks wait for each other, and default deadline of every later wait, ms; 60 s by default. */

@@ -2,9 +2,9 @@
 import { UnsupportedError } from "../../core/index.ts";
 import type { BackendKind } from "../comm/index.ts";
 import type { ForeignPlace } from "../rendezvous/index.ts";
-import { recordFlight } from "./flight.ts";
 import { endWithProgram } from "./join-launched.ts";
 import { createWorld, type World } from "./world.ts";
+import { recordFlight } from "./write-flight-file.ts";
 
 /**
  * Joins the world of all processes of this job; one process that nobody launched is a world of 1.

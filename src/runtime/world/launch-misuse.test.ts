@@ -10,7 +10,7 @@ import { NCCL_KIND } from "../backends/nccl/nccl-kind.ts";
 import { HostSide } from "./host-side.ts";
 import { joinLaunched } from "./join-launched.ts";
 import { launch, runWorld } from "./launch.ts";
-import { loadableUrl } from "./location.ts";
+import { loadableUrl } from "./package-location.ts";
 import type { World } from "./world.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-test-"));

@@ -13,13 +13,13 @@ import {
 } from "../../core/index.ts";
 import { type BackendKind, type HostHandle, type HostMirror, runningTime } from "../comm/index.ts";
 import { knock, type PeerSocket } from "../rendezvous/index.ts";
-import { recordFlight } from "./flight.ts";
 import type { FromRank, Job, Place } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
 import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
 import { type OutputLine, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
 import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+import { recordFlight } from "./write-flight-file.ts";
 
 /** One attempt to reach the first host may take this long, ms: a firewall that drops packets answers nothing. */
 const ATTEMPT_MS = 5_000;

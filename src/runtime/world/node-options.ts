@@ -2,8 +2,8 @@
 import { InvalidArgumentError } from "../../core/index.ts";
 import { type BackendKind, type Isolation, runningTime } from "../comm/index.ts";
 import { type Introduction, parseAddress, rendezvousSecret, type TlsIdentity } from "../rendezvous/index.ts";
-import { version } from "./location.ts";
 import { DEFAULT_HOST_TIMEOUT_MS } from "./node-link.ts";
+import { version } from "./package-location.ts";
 import { checkMs } from "./restart-policy.ts";
 
 /** The fewest and the most hosts of a world. */

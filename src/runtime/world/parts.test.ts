@@ -6,10 +6,10 @@ import { describe, expect, it, vi } from "vitest";
 import { InvalidArgumentError, RankFailedError, TimeoutError } from "../../core/index.ts";
 import type { FlightDump } from "../comm/index.ts";
 import { BootstrapStore, PortBootstrap } from "./bootstrap.ts";
-import { recordFlight } from "./flight.ts";
 import { LineSplitter } from "./output.ts";
 import { fromErrorRecord, plainRecord, toErrorRecord } from "./remote-error.ts";
 import { RestartBudget, type RestartOptions, restartPolicy } from "./restart-policy.ts";
+import { recordFlight } from "./write-flight-file.ts";
 
 describe.skipIf(process.platform === "win32")("flight dumps", () => {
   it("name the ranks of which the launcher knows that they failed, and not those that report it", () => {

@@ -10,13 +10,13 @@ import { fileURLToPath } from "node:url";
 import { invariant, NativeError } from "../../core/index.ts";
 import type { BackendKind } from "../comm/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../memory/index.ts";
-import { BaseHost } from "./base-host.ts";
 import { endWithLauncher, forgetGroup, removeWithLauncher } from "./group-reaper.ts";
-import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
 import { LineSplitter, type OutputStream } from "./output.ts";
+import { loadableUrl } from "./package-location.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
+import { BaseHost } from "./rank-host-base.ts";
 import { GANG_VARIABLE, type GangMessage } from "./socket-link.ts";
 
 /** How long the command may take to end once all its ranks have, ms; then it is killed. */

@@ -8,8 +8,8 @@ import { afterAll, describe, expect, it, vi } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../../../test/helpers/fake-gpu.ts";
 import type { Isolation } from "../comm/index.ts";
 import { launch } from "./launch.ts";
-import { loadableUrl } from "./location.ts";
 import type { OutputLine } from "./output.ts";
+import { loadableUrl } from "./package-location.ts";
 import { LAUNCHER_PID_VARIABLE } from "./rank-link-contract.ts";
 import type { World } from "./world.ts";
 

@@ -9,13 +9,13 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { boundTo } from "../../foreign/native/index.ts";
-import { BaseHost } from "./base-host.ts";
 import type { CpuShares } from "./cpu-binding.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
-import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
+import { loadableUrl } from "./package-location.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
+import { BaseHost } from "./rank-host-base.ts";
 import { LAUNCHER_PID_VARIABLE } from "./rank-link-contract.ts";
 import { PROGRAM_FLAGS } from "./rank-worker.ts";
 

@@ -1,11 +1,11 @@
 /** The launcher's side of one worker thread: sends jobs and cuts what the rank prints into lines. */
 import { Worker } from "node:worker_threads";
-import { BaseHost } from "./base-host.ts";
 import { endChildWithLauncher, forgetChild } from "./group-reaper.ts";
-import { loadableUrl } from "./location.ts";
 import type { ToRank } from "./messages.ts";
+import { loadableUrl } from "./package-location.ts";
 import { endAll } from "./rank-children.ts";
 import { exitReason } from "./rank-host.ts";
+import { BaseHost } from "./rank-host-base.ts";
 
 /** Flags of this process that say what program to run: a rank must not inherit them. */
 export const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-url|watch|inspect-brk))\b/;

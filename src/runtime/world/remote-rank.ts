@@ -2,15 +2,15 @@
 import { invariant, UnavailableError } from "../../core/index.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
-import { BaseHost } from "./base-host.ts";
 import type { ElasticHosts } from "./elastic-hosts.ts";
-import { recordFlight, recordsFlight } from "./flight.ts";
 import { PLACE_VARIABLES } from "./generation.ts";
 import type { MirrorWay } from "./host-side.ts";
 import type { Place, ToRank } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
 import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
+import { BaseHost } from "./rank-host-base.ts";
 import { fromErrorRecord } from "./remote-error.ts";
+import { recordFlight, recordsFlight } from "./write-flight-file.ts";
 
 const LOST_EXIT = 1;
 /** How long the last flight dump of another host may take to come, ms. */

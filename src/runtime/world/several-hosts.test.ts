@@ -14,7 +14,7 @@ import { nodePlace, nodeRendezvous, rendezvousSecret } from "../rendezvous/index
 import { backendKind } from "./backend-table.ts";
 import type { WorldEvent } from "./events.ts";
 import { type LaunchOptions, launch } from "./launch.ts";
-import { loadableUrl } from "./location.ts";
+import { loadableUrl } from "./package-location.ts";
 
 const secret = randomBytes(32).toString("hex");
 const folder = mkdtempSync(join(tmpdir(), "chorale-hosts-"));

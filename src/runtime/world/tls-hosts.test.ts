@@ -9,7 +9,7 @@ import { freePort } from "../../../test/support/free-port.mjs";
 import { InvalidArgumentError, RankFailedError } from "../../core/index.ts";
 import type { TlsFiles } from "../rendezvous/index.ts";
 import { launch } from "./launch.ts";
-import { loadableUrl } from "./location.ts";
+import { loadableUrl } from "./package-location.ts";
 
 beforeAll(() => {
   vi.stubEnv("CHORALE_SECRET", randomBytes(32).toString("hex"));

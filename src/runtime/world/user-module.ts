@@ -16,7 +16,7 @@ import type * as Esbuild from "esbuild";
 import type { BuildFailure, BuildOptions, ImportKind, Loader, Location, Metafile, Plugin } from "esbuild";
 import { FormatError, InvalidArgumentError, UnavailableError, wordTable } from "../../core/index.ts";
 import { makeOwnFolder } from "../memory/index.ts";
-import { copyRoot, entryPoints, loadedRoot, packageRoot, requireFrom } from "./location.ts";
+import { copyRoot, entryPoints, loadedRoot, packageRoot, requireFrom } from "./package-location.ts";
 
 /** A user's file, made loadable. */
 export interface UserModule {

@@ -5,7 +5,7 @@
  */
 import type { FileSystem } from "../machine.ts";
 import type { DriverMemory } from "./amd-kfd.ts";
-import type { Card } from "./drm.ts";
+import type { Card } from "./drm-class.ts";
 
 /** MI300A: its HBM is main memory, and the driver states it as VRAM. */
 const MI300A = 0x74a0;

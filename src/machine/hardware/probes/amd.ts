@@ -20,7 +20,7 @@ import { integratedMemory, isIntegrated } from "./amd-apu.ts";
 import { type KfdNode, readDriverMemory, readKfd } from "./amd-kfd.ts";
 import { AMD_NAMES } from "./amd-names.ts";
 import { readAmdTools } from "./amd-smi.ts";
-import { type Card, readCards, readSensors } from "./drm.ts";
+import { type Card, readCards, readSensors } from "./drm-class.ts";
 import { percent } from "./nvidia.ts";
 
 /** Partitions of a package by compute mode where sysfs does not count them (MI300: 6 or 8 XCDs; CPX is one each). */

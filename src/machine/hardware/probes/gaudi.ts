@@ -8,8 +8,8 @@ import { ask } from "../ask-tool.ts";
 import { count, field, linesOf, mib, number, pciAddress, unreadableRow } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { accelCards } from "./accel.ts";
-import { readSensors } from "./drm.ts";
+import { readSensors } from "./drm-class.ts";
+import { accelCards } from "./linux-accel-class.ts";
 import { percent } from "./nvidia.ts";
 
 const COLUMNS =

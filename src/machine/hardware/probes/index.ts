@@ -4,15 +4,15 @@
  * Start with probe.ts one folder up (what a probe is), then nvidia.ts or apple.ts.
  */
 import type { Probe } from "../probe.ts";
-import { intelNpuProbe, unknownAccelProbe, xdnaProbe } from "./accel.ts";
 import { amdProbe } from "./amd.ts";
 import { appleProbe } from "./apple.ts";
-import { ASIC_PROBES } from "./asic.ts";
 import { cpuProbe } from "./cpu.ts";
 import { gaudiProbe } from "./gaudi.ts";
 import { intelProbe } from "./intel.ts";
+import { intelNpuProbe, unknownAccelProbe, xdnaProbe } from "./linux-accel-class.ts";
 import { neuronProbe } from "./neuron.ts";
 import { nvidiaProbe } from "./nvidia.ts";
+import { ASIC_PROBES } from "./other-asics.ts";
 import { tpuProbe } from "./tpu.ts";
 import { vulkanProbe } from "./vulkan.ts";
 import { windowsProbe } from "./windows.ts";

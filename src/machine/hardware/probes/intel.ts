@@ -17,7 +17,7 @@ import {
 } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeResult, ProbeWarning } from "../probe.ts";
-import { type Card, readCards, readSensors } from "./drm.ts";
+import { type Card, readCards, readSensors } from "./drm-class.ts";
 import { readXeLinks } from "./xe-links.ts";
 
 /** PCI device ids (pci.ids). */

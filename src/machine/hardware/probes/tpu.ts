@@ -8,7 +8,7 @@ import { dtypesOf, findPart, partFields } from "../../topology/index.ts";
 import { count, field } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, LinkDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { accelCards } from "./accel.ts";
+import { accelCards } from "./linux-accel-class.ts";
 
 const GOOGLE = 0x1ae0;
 /** jax/_src/hardware_utils.py: device ids of TPU generations. */

@@ -5,7 +5,7 @@
  */
 import { FormatError } from "../../../core/index.ts";
 
-/** What a frame is. Only ever append, and raise PROTOCOL in peer-door.ts. */
+/** What a frame is. Only ever append, and raise PROTOCOL in peer-connections.ts. */
 export const KIND = {
   /** A part of a message. */
   data: 1,

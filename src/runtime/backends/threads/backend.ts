@@ -32,7 +32,6 @@ import {
 } from "../../comm/index.ts";
 import { instantiate, loadEarly, type WasmModule } from "../../executor/internal.ts";
 import { CoreSharing, maySpread } from "./core-sharing.ts";
-import { Driver } from "./driver.ts";
 import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
 import type { AttachOptions, ThreadsHandle } from "./handle.ts";
@@ -44,6 +43,7 @@ import { messageWord } from "./pair-channels.ts";
 import type { ProtocolExports } from "./protocol.ts";
 import { choicesOf } from "./served-call.ts";
 import type { SharedWorld } from "./shared-world.ts";
+import { Driver } from "./spin-then-sleep.ts";
 import { type Arena, SharedStorage } from "./storage.ts";
 import { ThreadsGroup } from "./threads-group.ts";
 import { VerdictTable } from "./verdict-table.ts";

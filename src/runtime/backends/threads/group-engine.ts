@@ -25,7 +25,6 @@ import {
 import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/internal.ts";
 import { CallSteps } from "./call-steps.ts";
 import { MAX_FLAT_RANKS } from "./collective-path.ts";
-import type { Drivable, Driver, Pumpable } from "./driver.ts";
 import { EagerRings } from "./eager-rings.ts";
 import { type FlightRing, groupName } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
@@ -36,6 +35,7 @@ import { PairChannels } from "./pair-channels.ts";
 import { PeerCalls } from "./peer-calls.ts";
 import { PlanRuns } from "./plan-runs.ts";
 import type { ProtocolExports } from "./protocol.ts";
+import type { Drivable, Driver, Pumpable } from "./spin-then-sleep.ts";
 import { type ExchangeCounts, PHASE, type ThreadsWork } from "./threads-work.ts";
 
 /** From when on, and how often, the flight recorder is told where the strands of a plan stand. */

@@ -3,8 +3,8 @@ import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type RankActivity, TimeoutError } from "../../../core/index.ts";
 import { callSite, checkWait, PendingWork } from "../../comm/index.ts";
 import type { KernelOp } from "../../executor/internal.ts";
-import type { Driver, Pumpable } from "./driver.ts";
 import type { PlanRun } from "./plan-runs.ts";
+import type { Driver, Pumpable } from "./spin-then-sleep.ts";
 
 /** Where an operation stands. Only the head of a group's queue is beyond `Queued`. */
 export const PHASE = { queued: 0, arriving: 1, moving: 2, finishing: 3, strands: 4, eager: 5 } as const;

@@ -1,4 +1,4 @@
-/** What carries connections between processes, as those who listen and connect see it: carrier.ts has both kinds. */
+/** What carries connections between processes, as those who listen and connect see it: transports.ts has TCP and TLS. A new one goes there. */
 import type { Socket } from "node:net";
 
 export interface Address {
@@ -13,11 +13,11 @@ export interface Listening {
   close(): void;
 }
 
-export interface Carrier {
+export interface SocketTransport {
   /**
    * Listens, and does not keep the process alive by it.
    * @param take gets each connection
-   * @param refused is told of those that the carrier itself refused
+   * @param refused is told of those that the transport itself refused
    * @throws the system's error
    */
   listen(at: Address, take: (socket: Socket) => void, refused: (reason: string) => void): Promise<Listening>;

@@ -7,8 +7,8 @@ import { ask } from "../ask-tool.ts";
 import { json, line, linesOf, memory, namedValue, number, pciAddress, record, scalar } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { accelCards } from "./accel.ts";
-import { devNodes } from "./drm.ts";
+import { devNodes } from "./drm-class.ts";
+import { accelCards } from "./linux-accel-class.ts";
 
 type Facts = Partial<Omit<DeviceDraft, "key" | "family" | "vendor" | "index">>;
 

@@ -8,12 +8,12 @@ import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
-import { carrierFor } from "./carrier.ts";
-import type { Listening } from "./carrier-contract.ts";
 import { type Channel, type ChannelKeys, type ChannelListener, LISTEN_ERRORS } from "./channel.ts";
-import { type Admission, Entrance } from "./entrance.ts";
 import { type Claims, describeClaims, differences, parseClaims } from "./handshake.ts";
+import { type Admission, Entrance } from "./handshake-listener.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
+import type { Listening } from "./transport-contract.ts";
+import { transportFor } from "./transports.ts";
 import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
 /** Connections that have not proved themselves yet. */
@@ -101,7 +101,9 @@ export class RendezvousStore {
       store.#entrance.greet(socket);
     };
     try {
-      store.#listening = await carrierFor(tls).listen({ host, port }, greet, (reason) => store.#entrance.note(reason));
+      store.#listening = await transportFor(tls).listen({ host, port }, greet, (reason) =>
+        store.#entrance.note(reason),
+      );
     } catch (error) {
       const { code = "" } = error as NodeJS.ErrnoException;
       const why = LISTEN_ERRORS[code] ?? String(error);

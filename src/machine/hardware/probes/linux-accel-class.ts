@@ -7,7 +7,7 @@ import { wordTable } from "../../../core/index.ts";
 import { field } from "../field-readers.ts";
 import { defined } from "../pci.ts";
 import type { DeviceDraft, Probe, ProbeContext, ProbeWarning } from "../probe.ts";
-import { type Card, devNodes, readCards } from "./drm.ts";
+import { type Card, devNodes, readCards } from "./drm-class.ts";
 
 /** Which family a kernel driver of the accel class serves. */
 const BY_DRIVER: Readonly<Record<string, AccelKind>> = wordTable({

@@ -1,4 +1,4 @@
-/** A rank's side of the rendezvous (store.ts): joins it, and is the rank's `Bootstrap` afterwards. */
+/** A rank's side of the rendezvous (rendezvous-store.ts): joins it, and is the rank's `Bootstrap` afterwards. */
 import type { Socket } from "node:net";
 import {
   AbortedError,
@@ -14,12 +14,12 @@ import {
 import { described } from "../../core/internal.ts";
 import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
-import { carrierFor } from "./carrier.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
-import { StoreClient } from "./store-client.ts";
 import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
+import { transportFor } from "./transports.ts";
 import type { StoreAnswer } from "./value-store.ts";
+import { StoreClient } from "./value-store-client.ts";
 
 /** Pauses between attempts to reach a store that is not there yet, ms. */
 const FIRST_PAUSE_MS = 20;
@@ -264,7 +264,7 @@ export class TcpBootstrap implements Bootstrap {
 async function reach(host: string, port: number, timeoutMs: number, tls?: TlsIdentity): Promise<Socket | Error> {
   let socket: Socket;
   try {
-    socket = await carrierFor(tls).connect({ host, port }, timeoutMs);
+    socket = await transportFor(tls).connect({ host, port }, timeoutMs);
   } catch (error) {
     if (error instanceof InvalidArgumentError) throw error;
     return error as Error;

@@ -4,11 +4,11 @@
  * this process encrypts (tls-tunnel.ts).
  */
 import { connect, createServer } from "node:net";
-import type { Carrier } from "./carrier-contract.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import { tunnelOf } from "./tls-tunnel.ts";
+import type { SocketTransport } from "./transport-contract.ts";
 
-const PLAIN: Carrier = {
+const PLAIN: SocketTransport = {
   listen: ({ host, port }, take) =>
     new Promise((resolve, reject) => {
       const server = createServer(take);
@@ -28,6 +28,6 @@ const PLAIN: Carrier = {
   connect: async (to) => connect(to),
 };
 
-export function carrierFor(tls: TlsIdentity | undefined): Carrier {
+export function transportFor(tls: TlsIdentity | undefined): SocketTransport {
   return tls === undefined ? PLAIN : tunnelOf(tls);
 }

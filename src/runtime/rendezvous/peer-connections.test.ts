@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import fc from "fast-check";
 import { afterEach, describe, expect, it } from "vitest";
-import { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-door.ts";
+import { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-connections.ts";
 
 const secret = randomBytes(32).toString("hex");
 const introduction: Introduction = { from: 1, to: 0, index: 0, worldSize: 2, generation: 1, version: "frames 1" };

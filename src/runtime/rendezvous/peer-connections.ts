@@ -7,12 +7,12 @@ import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { afterRunning, runningTime } from "../comm/index.ts";
-import { carrierFor } from "./carrier.ts";
-import type { Listening } from "./carrier-contract.ts";
 import { Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
-import { Entrance } from "./entrance.ts";
 import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+import { Entrance } from "./handshake-listener.ts";
 import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
+import type { Listening } from "./transport-contract.ts";
+import { transportFor } from "./transports.ts";
 
 /** Connections that have not proved themselves yet. */
 const MAX_STRANGERS = 256;
@@ -90,7 +90,7 @@ export class PeerDoor {
     const { host, port = 0, tls } = options;
     const greet = (socket: Socket) => door.#entrance.greet(socket);
     try {
-      door.#listening = await carrierFor(tls).listen({ host, port }, greet, (reason) => door.#entrance.note(reason));
+      door.#listening = await transportFor(tls).listen({ host, port }, greet, (reason) => door.#entrance.note(reason));
     } catch (error) {
       const { code = "", message } = error as NodeJS.ErrnoException;
       const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
@@ -144,7 +144,7 @@ export async function knock(
   };
   const { peer } = names;
   const until = runningTime() + options.timeoutMs;
-  const socket = await carrierFor(options.tls).connect(to, options.timeoutMs);
+  const socket = await transportFor(options.tls).connect(to, options.timeoutMs);
   return new Promise((resolve, reject) => {
     const own = newNonce();
     const text = JSON.stringify(introduction);

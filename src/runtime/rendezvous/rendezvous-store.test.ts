@@ -4,9 +4,9 @@ import { connect, createServer, type Socket } from "node:net";
 import fc from "fast-check";
 import { afterEach, describe, expect, it } from "vitest";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
-import { TcpBootstrap } from "./client.ts";
 import { type Claims, newNonce, prove } from "./handshake.ts";
-import { RendezvousStore, type StoreOptions } from "./store.ts";
+import { TcpBootstrap } from "./rendezvous-client.ts";
+import { RendezvousStore, type StoreOptions } from "./rendezvous-store.ts";
 
 const secret = randomBytes(32).toString("hex");
 const claims = (rank: number, other: Partial<Claims> = {}): Claims => ({
