@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect, createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { afterRunning, runningTime, STOPPED_MS } from "./running-time.ts";
 
@@ -45,4 +47,29 @@ it("calls back once, at its time, or never when it is cancelled", () => {
   expect(late).not.toHaveBeenCalled();
   vi.advanceTimersByTime(100);
   expect([soon, late, never].map((fn) => fn.mock.calls.length)).toEqual([1, 1, 0]);
+});
+
+it("hears first what came while the thread stood still", async () => {
+  vi.useRealTimers();
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const near = connect((server.address() as { port: number }).port, "127.0.0.1");
+  const [far] = (await once(server, "connection")) as [Socket];
+  await once(near, "connect");
+  const order: string[] = [];
+  const heard = new Promise<void>((resolve) => {
+    far.once("data", () => {
+      order.push("data");
+      timer.cancel();
+      resolve();
+    });
+  });
+  const timer = afterRunning(1, () => order.push("late"));
+  near.write("x");
+  for (const until = performance.now() + 20; performance.now() < until; );
+  await heard;
+  expect(order).toEqual(["data"]);
+  near.destroy();
+  far.destroy();
+  server.close();
 });

@@ -36,10 +36,12 @@ export interface RunningTimer {
 
 /**
  * Calls back when this thread has run for `ms`, as `setTimeout` does where nothing was stopped. It keeps the event loop
- * alive unless `isIdle`.
+ * alive unless `isIdle`. What has come from sockets and other threads by then is heard first: a thread that did not run for
+ * a while finds timers due and answers waiting, and Node would call the timers first. While it waits, `runningTime` counts.
  */
 export function afterRunning(ms: number, then: () => void, isIdle = false): RunningTimer {
   let timer: NodeJS.Timeout;
+  let last: NodeJS.Immediate | undefined;
   let leftMs = ms;
   const look = () => {
     const sliceMs = Math.min(leftMs, LOOK_MS);
@@ -47,12 +49,18 @@ export function afterRunning(ms: number, then: () => void, isIdle = false): Runn
     timer = setTimeout(() => {
       const passedMs = performance.now() - beganMs;
       leftMs -= passedMs > sliceMs + STOPPED_MS ? sliceMs : passedMs;
+      runningTime();
       // Timers of Node may come a millisecond early.
       if (leftMs > 1 && sliceMs === LOOK_MS) look();
-      else then();
+      else last = setImmediate(then);
     }, sliceMs);
     if (isIdle) timer.unref();
   };
   look();
-  return { cancel: () => clearTimeout(timer) };
+  return {
+    cancel() {
+      clearTimeout(timer);
+      clearImmediate(last);
+    },
+  };
 }

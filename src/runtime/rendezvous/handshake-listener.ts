@@ -4,6 +4,7 @@
  */
 import type { Socket } from "node:net";
 import { FormatError } from "../../core/index.ts";
+import { afterRunning } from "../comm/index.ts";
 import { Channel, type ChannelKeys, type ChannelListener } from "./channel.ts";
 import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
 
@@ -65,7 +66,7 @@ export class Entrance {
     const nonce = newNonce();
     let inside: ChannelListener | undefined;
     const leave = () => {
-      clearTimeout(timer);
+      timer.cancel();
       return this.#strangers.delete(refuse);
     };
     const refuse = (reason: string) => {
@@ -73,7 +74,7 @@ export class Entrance {
       this.note(reason);
       channel.destroy();
     };
-    const timer = setTimeout(() => refuse(`${peer} did not prove itself in time`), handshakeMs).unref();
+    const timer = afterRunning(handshakeMs, () => refuse(`${peer} did not prove itself in time`), true);
     const channel: Channel = new Channel(socket, peer, {
       message: (message) => {
         if (inside !== undefined) inside.message(message);

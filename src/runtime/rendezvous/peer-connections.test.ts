@@ -127,8 +127,13 @@ describe("connections between ranks", () => {
     expect(door.numStrangers).toBe(0);
     expect(refused).toHaveLength(300);
     expect(refused.filter((reason) => reason.includes("in time")).length).toBeLessThanOrEqual(256);
-    const real = await knock(at(door.port), introduction, { secret, timeoutMs: 20_000 });
-    real.socket.destroy();
+    // A rank that lacks a core for so long is refused as well, and comes again.
+    let real: PeerSocket | undefined;
+    for (let attempt = 0; real === undefined && attempt < 5; attempt++) {
+      real = await knock(at(door.port), introduction, { secret, timeoutMs: 20_000 }).catch(() => undefined);
+    }
+    expect(real).toBeDefined();
+    real?.socket.destroy();
   });
 
   it("are open to ranks after any bytes that strangers sent", async () => {

@@ -271,9 +271,9 @@ async function reach(host: string, port: number, timeoutMs: number, tls?: TlsIde
   }
   if (!socket.connecting) return socket;
   return new Promise((resolve) => {
-    const timer = setTimeout(() => socket.destroy(new Error("no answer")), timeoutMs);
+    const timer = afterRunning(timeoutMs, () => socket.destroy(new Error("no answer")));
     const settle = (result: Socket | Error) => {
-      clearTimeout(timer);
+      timer.cancel();
       socket.removeAllListeners();
       if (result instanceof Error) socket.on("error", () => {});
       resolve(result);

@@ -8,6 +8,7 @@ import { Worker } from "node:worker_threads";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { socketPair } from "../../foreign/native/index.ts";
+import { afterRunning } from "../comm/index.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import type { FromTunnel, ToTunnel, TunnelData } from "./tls-worker.ts";
 import type { Address, Listening, SocketTransport } from "./transport-contract.ts";
@@ -74,7 +75,10 @@ class Tunnel implements SocketTransport {
   }
 
   connect(to: Address, timeoutMs: number): Promise<Socket> {
-    return this.#ask<Socket>({ kind: "connect", id: this.#nextId++, ...to, timeoutMs });
+    // Meanwhile this thread may look at nothing else, and its caller counts running time.
+    const looks = afterRunning(timeoutMs, () => {}, true);
+    const asked = this.#ask<Socket>({ kind: "connect", id: this.#nextId++, ...to, timeoutMs });
+    return asked.finally(() => looks.cancel());
   }
 
   #tell(message: ToTunnel): void {

@@ -77,6 +77,20 @@ let nextStream = 1;
 
 const tell = (message: FromTunnel) => port.postMessage(message);
 
+/** A timer that hears what has come first, where this thread did not run for a while: as `afterRunning` of runtime/comm. */
+function later(ms: number, then: () => void): { cancel(): void } {
+  let last: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => {
+    last = setImmediate(then);
+  }, ms);
+  return {
+    cancel() {
+      clearTimeout(timer);
+      clearImmediate(last);
+    },
+  };
+}
+
 port.on("message", (message: ToTunnel) => {
   if (message.kind === "listen") listen(message);
   else if (message.kind === "connect") call(message);
@@ -111,17 +125,17 @@ function listen({ id, host, port: wanted }: Extract<ToTunnel, { kind: "listen" }
       refuse(oldest[0], "did not show a certificate, and made room for another");
       oldest[1]();
     }
-    const silent = setTimeout(() => {
+    const silent = later(SILENCE_MS, () => {
       refuse(peer, "said nothing: it uses no TLS, or is no peer");
       socket.end(PLAIN_HINT, () => socket.destroySoon());
-    }, SILENCE_MS);
+    });
     socket.on("error", () => {});
     socket.once("close", () => {
-      clearTimeout(silent);
+      silent.cancel();
       strangers.delete(peer);
     });
     socket.once("readable", () => {
-      clearTimeout(silent);
+      silent.cancel();
       const first = socket.read() as Buffer | null;
       if (first === null) {
         socket.destroy();
@@ -157,14 +171,11 @@ function call({ id, host, port: to, timeoutMs }: Extract<ToTunnel, { kind: "conn
   const fail = (reason: string, code?: string, isTls = false) => {
     if (isSettled) return;
     isSettled = true;
-    clearTimeout(timer);
+    timer.cancel();
     tell({ kind: "failed", id, reason, code, isTls });
     stream.destroy();
   };
-  const timer = setTimeout(
-    () => fail(`${where} did not answer within ${Math.ceil(timeoutMs)} ms`, "ETIMEDOUT"),
-    timeoutMs,
-  );
+  const timer = later(timeoutMs, () => fail(`${where} did not answer within ${Math.ceil(timeoutMs)} ms`, "ETIMEDOUT"));
   // Whether it is of this world the secret says: any certificate of the authority will do.
   const stream = connect({ ...common, host, port: to, checkServerIdentity: () => undefined });
   let isConnected = false;
@@ -194,7 +205,7 @@ function call({ id, host, port: to, timeoutMs }: Extract<ToTunnel, { kind: "conn
       return;
     }
     isSettled = true;
-    clearTimeout(timer);
+    timer.cancel();
     offer(stream, id, false);
   });
 }

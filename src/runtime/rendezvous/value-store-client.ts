@@ -8,7 +8,7 @@ import {
   TimeoutError,
 } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
-import { afterRunning, DEFAULT_TIMEOUT_MS } from "../comm/index.ts";
+import { afterRunning, DEFAULT_TIMEOUT_MS, type RunningTimer } from "../comm/index.ts";
 import { MAX_KEY_CHARS, MAX_TEXT_BYTES, type StoreAnswer, type StoreAsk } from "./value-store.ts";
 
 /** How long the store may take to say who has come to a barrier whose deadline has passed, ms. */
@@ -138,10 +138,10 @@ export class StoreClient implements WorldStore {
       if (this.#over !== undefined) return reject(this.#over);
       if (signal?.aborted) return reject(signal.reason);
       const id = this.#nextId++;
-      let lastWords: NodeJS.Timeout | undefined;
+      let lastWords: RunningTimer | undefined;
       const settle = (then: () => void) => {
         timer.cancel();
-        clearTimeout(lastWords);
+        lastWords?.cancel();
         signal?.removeEventListener("abort", onAbort);
         this.#asked.delete(id);
         then();
@@ -156,7 +156,7 @@ export class StoreClient implements WorldStore {
           fail(new TimeoutError(what, timeoutMs, this.#activity(ask, arrived)));
         // An answer that was under way comes before this one, and counts.
         this.#leave(id, ({ arrived }) => late(arrived));
-        lastWords = setTimeout(late, LAST_WORDS_MS);
+        lastWords = afterRunning(LAST_WORDS_MS, late);
       });
       this.#asked.set(id, {
         waits: ask.op === "get" || ask.op === "barrier",

@@ -1,5 +1,6 @@
 /** Whether another host is there, apart from the launcher that should speak: tells a stopped process from a network that is cut. */
 import { connect } from "node:net";
+import { afterRunning } from "../comm/index.ts";
 
 /** How long a host may take to answer, ms. */
 const ANSWER_MS = 600;
@@ -12,11 +13,11 @@ export function answers(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ host, port });
     const settle = (isThere: boolean) => {
-      clearTimeout(timer);
+      timer.cancel();
       socket.destroy();
       resolve(isThere);
     };
-    const timer = setTimeout(() => settle(false), ANSWER_MS);
+    const timer = afterRunning(ANSWER_MS, () => settle(false));
     socket.once("connect", () => settle(true));
     socket.once("error", ({ code }: NodeJS.ErrnoException) => settle(code === "ECONNREFUSED" || code === "ECONNRESET"));
     socket.unref();

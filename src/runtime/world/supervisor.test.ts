@@ -197,12 +197,12 @@ describe("the supervisor", () => {
     a.say(rebuild);
     await vi.advanceTimersByTimeAsync(99);
     expect(a.told.at(-1)).not.toBe("rebuild-refused");
-    await vi.advanceTimersByTimeAsync(1);
+    await vi.advanceTimersByTimeAsync(2);
     expect(a.told.at(-1)).toBe("rebuild-refused");
     a.returns("dealt with it");
-    await vi.advanceTimersByTimeAsync(100);
+    await vi.advanceTimersByTimeAsync(101);
     expect(b.terminated).toBe(true);
-    await vi.advanceTimersByTimeAsync(5_000);
+    await vi.advanceTimersByTimeAsync(5_001);
     await expect(finished).rejects.toMatchObject({ name: "RankFailedError", rank: 1 });
     await expect(finished).rejects.toThrow("could not be ended");
     supervisor.close();
