@@ -118,7 +118,7 @@ describe("a launcher that says nothing", () => {
         host: "127.0.0.1",
         refuse: () => undefined,
         welcome: (_, socket) => {
-          const link = new NodeLink(socket, "the launcher of host 1", 1_500, { message: () => {}, lost: resolve });
+          const link = new NodeLink(socket, "the launcher of host 1", 2_500, { message: () => {}, lost: resolve });
           cleanups.push(() => link.close());
         },
       })
@@ -134,9 +134,9 @@ describe("a launcher that says nothing", () => {
     });
     const said = warned.mock.calls.map(([text]) => String(text)).join("");
     warned.mockRestore();
-    expect(lost).toBe("was silent for 1.5 s, though its host answers: it is stopped, or too busy to speak");
+    expect(lost).toBe("was silent for 2.5 s, though its host answers: it is stopped, or too busy to speak");
     expect(said).toMatch(
-      /^chorale: the launcher of host 1 is silent for \d\.\d s, though its host answers: it is stopped, or too busy to speak; it counts as lost after 1\.5 s\n$/,
+      /^chorale: the launcher of host 1 is silent for \d\.\d s, though its host answers: it is stopped, or too busy to speak; it counts as lost after 2\.5 s\n$/,
     );
   });
 });

@@ -3,7 +3,7 @@
  * which each side learns that the other is gone, stopped or cut off. Every frame is authenticated; whether it is encrypted, the socket decides (transports.ts).
  */
 import { FormatError } from "../../core/index.ts";
-import { type FlightDump, runningTime } from "../comm/index.ts";
+import type { FlightDump } from "../comm/index.ts";
 import { Channel, type PeerSocket } from "../rendezvous/index.ts";
 import { answers } from "./host-probe.ts";
 import type { FromRank, ToRank } from "./messages.ts";
@@ -42,6 +42,8 @@ export interface WorldEnd {
 /** How long the other host may be silent before it is taken for lost, ms. */
 export const DEFAULT_HOST_TIMEOUT_MS = 10_000;
 const BEAT_MS = 500;
+/** A longer pause between two looks counts as this, ms: this launcher itself was stopped, or lacked a core. */
+const LONGEST_PAUSE_MS = 1.5 * BEAT_MS;
 /** How much later a silent host is given up while it is not known whether it answers, ms. */
 const REASON_MS = 1_000;
 /** A frame of the channel has 128 KiB, base64 and signature included. */
@@ -61,7 +63,9 @@ export class NodeLink {
   readonly #channel: Channel;
   readonly #beating: NodeJS.Timeout;
   readonly #listener: NodeListener;
-  #heardAt = runningTime();
+  #lookedAt = performance.now();
+  /** How long the other one has said nothing, ms, as far as this launcher looked. */
+  #silentMs = 0;
   #isProbing = false;
   /** Whether the silent launcher's host answered last. */
   #isReachable: boolean | undefined;
@@ -82,7 +86,7 @@ export class NodeLink {
       name,
       {
         message: ({ data }) => {
-          this.#heardAt = runningTime();
+          this.#silentMs = 0;
           if (typeof data !== "string") throw new FormatError(name, "sent a frame without data");
           reader.push(Buffer.from(data, "base64"));
         },
@@ -98,13 +102,17 @@ export class NodeLink {
     setImmediate(() => this.#channel.resume(rest));
     this.#beating = setInterval(() => {
       this.send({ kind: "beat" });
-      this.#watch(name, runningTime() - this.#heardAt, timeoutMs);
+      const now = performance.now();
+      this.#silentMs += Math.min(now - this.#lookedAt, LONGEST_PAUSE_MS);
+      this.#lookedAt = now;
+      this.#watch(name, timeoutMs);
     }, BEAT_MS);
     this.#beating.unref();
   }
 
   /** Looks whether a launcher that says nothing is slow, stopped, or out of reach. */
-  #watch(name: string, silentMs: number, timeoutMs: number): void {
+  #watch(name: string, timeoutMs: number): void {
+    const silentMs = this.#silentMs;
     // Why it is silent is known a moment later, if the answer took its time.
     if (silentMs >= timeoutMs + (this.#isReachable === undefined ? REASON_MS : 0)) {
       this.#lose(`was silent for ${timeoutMs / 1000} s${this.#whySilent()}`);
@@ -121,9 +129,9 @@ export class NodeLink {
     const { remoteAddress = "", remotePort = 0 } = this.#channel.socket;
     void answers(remoteAddress, remotePort).then((isThere) => {
       this.#isProbing = false;
-      if (this.#over || runningTime() - this.#heardAt < BEAT_MS) return;
+      if (this.#over || this.#silentMs < BEAT_MS) return;
       this.#isReachable = isThere;
-      if (runningTime() - this.#heardAt >= timeoutMs) this.#watch(name, timeoutMs, timeoutMs);
+      if (this.#silentMs >= timeoutMs) this.#watch(name, timeoutMs);
       if (this.#hasWarned || this.#over) return;
       this.#hasWarned = true;
       const limit = `it counts as lost after ${timeoutMs / 1000} s`;
