@@ -230,7 +230,7 @@ export const CONTRACT_CASES: readonly SemanticCase[] = [
             `"${words(error)}" names rank 1 and what it did`,
             /rank 1 .*has left group leaving/.test(`${words(error)}`),
           );
-          holds(context, "it took less than 5 s", performance.now() - start < 5000);
+          holds(context, "it took less than 20 s", performance.now() - start < 20_000);
           await group.close().catch(() => {});
         }
       }

@@ -6,7 +6,7 @@ import type { RankContext } from "./rank-context.ts";
 /** Deadline of calls that must complete: far beyond what they need, far below the default. */
 export const SOON = { timeoutMs: 15_000 } as const;
 
-const LIMIT_MS = 8_000;
+const LIMIT_MS = 14_000;
 
 /** Runs `attempt`, which must fail with one of `codes` either when called or when awaited. @returns the error */
 export async function fails(

@@ -8,8 +8,8 @@ import { equal, fails, finish, holds, ownGroup, SOON, turn, works } from "./expe
 import type { RankContext, SemanticCase } from "./rank-context.ts";
 
 const f32 = (count: number) => new Float32Array(count).fill(1);
-const SHORT = { timeoutMs: 6_000 } as const;
-/** Deadline of a call that a rank is missing from: the ranks that make it do so well within it of each other. */
+const SHORT = { timeoutMs: 10_000 } as const;
+/** Deadline of a call that a rank is missing from. */
 const MISSING_MS = 800;
 
 type Call = (comm: Communicator) => Work<unknown>;
@@ -96,7 +96,7 @@ function mismatchCase([what, odd, even, names]: Disagreement): SemanticCase {
     await works(context, "before", group);
     const began = Date.now();
     const error = await fails(context, what, ["MISMATCH"], () => finish(group, (group.rank === 1 ? odd : even)(group)));
-    holds(context, "it took far less than the deadline", Date.now() - began < 5_000);
+    holds(context, "it took far less than the deadline", Date.now() - began < 9_000);
     if (error !== undefined) {
       isNamed(context, error, names);
       const sides = (error as MismatchError).sides;
@@ -117,18 +117,21 @@ function missingCase(drive: "wait" | "await"): SemanticCase {
     needs: ["split"],
     async run(context) {
       const group = await ownGroup(context, "late");
-      // The others leave the barrier after this moment, and the first of their deadlines ends the group for all.
-      const before = Date.now();
       await group.barrier(SOON);
+      // Rank 0's deadline ends the group for all: it calls when rank 2 has, however slow that is.
+      const early = group.rank === 2 ? group.allReduce(f32(4), SOON) : undefined;
+      await context.comm.barrier(SOON);
       if (group.rank !== 1) {
         const began = Date.now();
-        const work = () => group.allReduce(f32(4), { timeoutMs: MISSING_MS });
+        const work = () => early ?? group.allReduce(f32(4), { timeoutMs: MISSING_MS });
         const error = await fails(context, "all-reduce without rank 1", ["TIMEOUT"], () =>
           drive === "wait" ? work().wait() : work(),
         );
         const ended = Date.now();
-        holds(context, `it took ${ended - before} ms, ${MISSING_MS} expected`, ended - before >= MISSING_MS - 50);
-        holds(context, `it took ${ended - began} ms, less than 4000 expected`, ended - began < 4_000);
+        if (group.rank === 0) {
+          holds(context, `it took ${ended - began} ms, ${MISSING_MS} expected`, ended - began >= MISSING_MS - 50);
+        }
+        holds(context, `it took ${ended - began} ms, less than 8000 expected`, ended - began < 8_000);
         const ranks = (error as TimeoutError | undefined)?.ranks ?? [];
         const late = ranks.filter((r) => !r.arrived);
         equal(
@@ -269,7 +272,7 @@ export const FAILURE_CASES: readonly SemanticCase[] = [
       const began = Date.now();
       if (group.rank === 2) group.abort("enough of this");
       const error = await fails(context, "work", ["ABORTED"], () => pending ?? group.barrier(SHORT));
-      holds(context, "within a second", Date.now() - began < 1_500);
+      holds(context, "long before any deadline", Date.now() - began < 7_000);
       holds(context, `the reason is there: ${error?.message}`, /enough of this/.test(error?.message ?? ""));
       await fails(context, "new work", ["ABORTED"], () => group.barrier(SHORT).wait());
     },
