@@ -21,16 +21,24 @@ const placeless = (texts: readonly unknown[]) =>
 
 describe.skipIf(process.platform === "win32")("complaint", () => {
   it("1, eight timeouts and no cause: each names who came, who did not, and what that rank did last", async () => {
-    const told = await onRanks(3, async (world, numTold) => {
+    const told = await onRanks(3, async (world, step) => {
       const { comm, rank } = world;
+      const reached = async (value: number) => {
+        while (Atomics.load(step, 0) < value) await new Promise((resolve) => setTimeout(resolve, 5));
+      };
       await comm.barrier();
       if (rank === 2) {
-        while (Atomics.load(numTold, 0) < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+        await reached(4);
         return "busy with something else";
       }
       const x = world.tensor("f32", [4]);
-      const text = await comm.allReduce(x, { timeoutMs: 600 }).then(String, String);
-      Atomics.add(numTold, 0, 1);
+      // Rank 0's deadline ends the call for both, once rank 1 has come.
+      if (rank === 0) await reached(1);
+      const work = comm.allReduce(x, { timeoutMs: rank === 0 ? 600 : 30_000 });
+      Atomics.add(step, 0, 1);
+      const text = await work.then(String, String);
+      Atomics.add(step, 0, 1);
+      if (rank === 0) await reached(4);
       return text;
     });
     const text =
@@ -82,13 +90,25 @@ describe.skipIf(process.platform === "win32")("complaint", () => {
   });
 
   it("5, two groups in another order: the deadline says in which call of which group the other rank waits", async () => {
-    const told = await onRanks(2, async (world) => {
+    const told = await onRanks(2, async (world, step) => {
       const { comm, rank } = world;
+      const reached = async (value: number) => {
+        while (Atomics.load(step, 0) < value) await new Promise((resolve) => setTimeout(resolve, 5));
+      };
       const [a, b] = [await comm.split(0, 0, { name: "a" }), await comm.split(0, 0, { name: "b" })];
       const x = world.tensor("f32", [4]);
-      const first = rank === 0 ? a : b;
-      const text = await first?.allReduce(x, { timeoutMs: 500 + 500 * rank }).then(String, String);
-      // The other's deadline comes later: it must not hear that this rank has left.
+      if (rank === 0) {
+        await reached(1);
+        const text = await a?.allReduce(x, { timeoutMs: 500 }).then(String, String);
+        Atomics.store(step, 0, 2);
+        // The other's deadline comes later: it must not hear that this rank has left.
+        await comm.barrier();
+        return text;
+      }
+      const work = b?.allReduce(x, { timeoutMs: 30_000 });
+      Atomics.store(step, 0, 1);
+      await reached(2);
+      const text = await (async () => work?.wait({ timeoutMs: 100 }))().then(String, String);
       await comm.barrier();
       return text;
     });

@@ -61,7 +61,7 @@ describe.skipIf(process.platform !== "linux")("a world of 1 to 3 hosts", () => {
     const onEvent = (event: WorldEvent) => void events.push(event);
     const first = host(
       0,
-      { count, rendezvous: "127.0.0.1:0", lastCallMs: 1_000, onListening },
+      { count, rendezvous: "127.0.0.1:0", lastCallMs: 3_000, onListening },
       { onOutput, onEvent, restarts: 1 },
     );
     const results = (await first) as [number, number, string, number, number][];
@@ -88,12 +88,12 @@ describe.skipIf(process.platform !== "linux")("a world of 1 to 3 hosts", () => {
       const nodes = { count, rendezvous: `127.0.0.1:${port}` };
       other = host(1, nodes, { signal: leaving.signal }).catch((error: unknown) => error);
     };
-    const nodes = { count, rendezvous: "127.0.0.1:0", lastCallMs: 0, joinTimeoutMs: 2_500, onListening };
+    const nodes = { count, rendezvous: "127.0.0.1:0", lastCallMs: 0, joinTimeoutMs: 4_000, onListening };
     const refusals: string[] = [];
     const onEvent = (event: WorldEvent) => void (event.kind === "rebuild-refused" && refusals.push(event.because));
     await expect(host(0, nodes, { onOutput, onEvent })).rejects.toThrow(/rank 1 failed .*its host is drained/);
     expect(refusals).toEqual([
-      "only the first host is left of the 2 that the world needs, and no other came within 2.5 s",
+      "only the first host is left of the 2 that the world needs, and no other came within 4 s",
     ]);
     const refused = String(await host(0, { ...nodes, joinTimeoutMs: 300 }).catch((thrown: unknown) => thrown));
     expect(refused).toMatch(/hosts 1, 2 of 2 to 3 did not come/);

@@ -4,7 +4,9 @@ import { withFault } from "../../../test/helpers/with-fault.ts";
 import { AbortedError, RankFailedError, TimeoutError } from "../../core/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { joinWorld } from "./join.ts";
-import { launch } from "./launch.ts";
+import { launch, runWorld } from "./launch.ts";
+import { RankWorker } from "./rank-worker.ts";
+import type { RestartOptions } from "./restart-policy.ts";
 import { closeRankPool, runRanks } from "./run-ranks.ts";
 import type { World } from "./world.ts";
 
@@ -92,7 +94,7 @@ describe("world.rebuild()", () => {
     const failing = launch({
       ranks: 2,
       restarts: 1,
-      graceMs: 3000,
+      graceMs: 20_000,
       onEvent: (event) => events.push(event),
       onOutput: ({ text }) => seen.push(text),
       run: async (first: World) => {
@@ -156,28 +158,37 @@ describe("world.rebuild()", () => {
 
   it("does not run a rank again that has returned; shrink goes on without it", async () => {
     const run = async (world: World, returned: Int32Array) => {
-      if (world.rank === 0) {
-        Atomics.store(returned, 0, 1);
-        return "early";
+      if (world.rank === 0) return "early";
+      // Until the launcher has the result, and until rank 1 dies.
+      const awaited = world.rank === 1 ? 1 : 2;
+      while (Atomics.load(returned, 0) < awaited) await new Promise((resolve) => setTimeout(resolve, 2));
+      if (world.rank === 1) {
+        Atomics.store(returned, 0, 2);
+        throw new Error("late");
       }
-      while (Atomics.load(returned, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
-      // The launcher has the result by then.
-      await new Promise((resolve) => setTimeout(resolve, world.rank === 1 ? 200 : 10));
-      if (world.rank === 1) throw new Error("late");
       // Late, the call itself throws.
       const error = await (async () => world.comm.barrier())().catch((caught: Error) => caught);
       if (error === undefined) return "worked";
       const next = await world.rebuild();
       return [next.rank, next.size];
     };
-    const options = () => ({ ranks: 4, run, data: new Int32Array(new SharedArrayBuffer(4)), onOutput: () => {} });
+    const start = (options: RestartOptions & { onEvent?: (event: WorldEvent) => void }) => {
+      const returned = new Int32Array(new SharedArrayBuffer(4));
+      class Told extends RankWorker {
+        protected override take(value: unknown): void {
+          super.take(value);
+          if ((value as { kind?: unknown }).kind === "done") Atomics.compareExchange(returned, 0, 0, 1);
+        }
+      }
+      return runWorld({ ranks: 4, run, data: returned, onOutput: () => {}, ...options }, () => new Told(), false);
+    };
     const events: WorldEvent[] = [];
-    const failing = launch({ ...options(), onFailure: "respawn", onEvent: (event) => events.push(event) });
+    const failing = start({ onFailure: "respawn", onEvent: (event) => events.push(event) });
     await expect(failing).rejects.toMatchObject({ rank: 1, cause: { message: "late" } });
     expect(events.find(({ kind }) => kind === "rebuild-refused")).toMatchObject({
       because: "rank 0 has returned already, and a rank that returned is not run again",
     });
-    expect(await launch({ ...options(), onFailure: "shrink" })).toEqual([
+    expect(await start({ onFailure: "shrink" })).toEqual([
       [0, 2],
       [1, 2],
     ]);
@@ -209,10 +220,15 @@ describe("world.rebuild()", () => {
       ranks: 3,
       onFailure: "shrink",
       onOutput: () => {},
-      run: async (world: World) => {
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world: World, hasAsked: Int32Array) => {
         await world.comm.barrier();
         if (world.rank === 2) for (;;);
-        void world.rebuild({ timeoutMs: 300 });
+        // Who asks for less asks last, so that the other is not taken for late.
+        if (world.rank === 0) Atomics.wait(hasAsked, 0, 0);
+        void world.rebuild(world.rank === 0 ? { timeoutMs: 300 } : {});
+        Atomics.store(hasAsked, 0, 1);
+        Atomics.notify(hasAsked, 0);
         return "before the rebuild is done";
       },
     });

@@ -75,7 +75,7 @@ describe("a rank that is gone", () => {
   it.each(["loop", "block"] as const)("is ended when it does not come: %s", async (how) => {
     const { results, events } = await withFault(how, {
       onFailure: how === "block" ? "shrink" : "respawn",
-      rebuildTimeoutMs: 1200,
+      rebuildTimeoutMs: 2500,
       data: { steps: 2, timeoutMs: 1000, faults: [{ generation: 1, rank: 1, how, step: 1 }] },
     });
     expect(results.every(({ generation, wrong }) => generation === 2 && wrong.length === 0)).toBe(true);
