@@ -16,6 +16,7 @@ const dist = join(root, "dist");
 /** Rooms of a rank's way from its start to its first collective, and of `import "chorale"`. */
 const BUNDLED = [
   "core",
+  "foreign/nccl",
   "collectives",
   "machine/cost",
   "mesh",

@@ -4,8 +4,8 @@
  */
 import { launch, runRanks } from "chorale/world";
 import { describe, expect, it } from "vitest";
+import { decodeVersion, type NcclLibrary } from "../src/foreign/nccl/library.ts";
 import { ncclCapabilities } from "../src/runtime/backends/nccl/capabilities.ts";
-import { decodeVersion, type NcclLibrary } from "../src/runtime/backends/nccl/library.ts";
 import type { CudaDeviceInfo } from "../src/runtime/device/index.ts";
 import { useFakeGpu } from "./helpers/fake-gpu.ts";
 

@@ -174,7 +174,7 @@ describe("kapsl-hal's defects: NCCL", () => {
     const [nccl, cuda] = await Promise.all([import("chorale/nccl"), import("chorale/device")]);
     expect(typeof nccl.loadNccl).toBe("function");
     expect(typeof cuda.loadCudaDriver).toBe("function");
-    const { NCCL_DTYPE } = await import("../src/runtime/backends/nccl/symbols.ts");
+    const { NCCL_DTYPE } = await import("../src/foreign/nccl/symbols.ts");
     expect(Object.keys(NCCL_DTYPE).sort()).toEqual([...DTYPE_NAMES].sort());
     expect(NCCL_DTYPE).toMatchObject({ i8: 0, f64: 8, bf16: 9 });
   });

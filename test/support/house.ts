@@ -11,6 +11,7 @@ export const ROOMS = [
   "foreign/formats",
   "foreign/native",
   "foreign/cuda",
+  "foreign/nccl",
   "foreign/mpi",
   "collectives",
   "machine/topology",

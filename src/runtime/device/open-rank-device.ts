@@ -8,6 +8,7 @@ import { enablePeerAccess, PeerMemory } from "./peer-memory.ts";
 import { PinnedPool } from "./pinned.ts";
 import { RankDevice } from "./rank-device.ts";
 import { CudaStream } from "./stream.ts";
+import { setZero } from "./world-tensors.ts";
 
 /** Who gives the pool its segments, and who is told of them. */
 interface PoolSegments<L extends SegmentListener = SegmentListener> {
@@ -25,6 +26,8 @@ interface RankDeviceOptions<L extends SegmentListener> {
   readonly limitBytes: number | undefined;
   /** Whether ranks are processes; threads of one process otherwise. */
   readonly interprocess: boolean;
+  /** A few bytes of zeros that the rank keeps on the device for itself: their number, and what for. */
+  readonly zeros?: { readonly sizeBytes: number; readonly what: string };
   /** Among threads: the ordinals of the ranks whose memory this one may use, if they are known. */
   readonly peers: readonly number[] | undefined;
   readonly segments: ((device: CudaDevice) => PoolSegments<L>) | undefined;
@@ -35,13 +38,15 @@ export interface OpenedRankDevice<L extends SegmentListener> {
   readonly peers: PeerMemory;
   /** How many of the devices of `peers` this one reaches. */
   readonly numReached: number;
+  /** Where the bytes of zeros are, if they were asked for. */
+  readonly zeros: bigint | undefined;
   readonly listener: L | undefined;
 }
 
 /** @throws InvalidArgumentError, OutOfMemoryError, NativeError; nothing is open then */
 export function openRankDevice<L extends SegmentListener>(
   driver: CudaDriver,
-  { ordinal, generation, ledger, waiting, limitBytes, interprocess, peers, segments }: RankDeviceOptions<L>,
+  { ordinal, generation, ledger, waiting, limitBytes, interprocess, zeros, peers, segments }: RankDeviceOptions<L>,
 ): OpenedRankDevice<L> {
   const device = openDevice(driver, ordinal, { ledger });
   try {
@@ -51,7 +56,10 @@ export function openRankDevice<L extends SegmentListener>(
     const at = new RankDevice({ device, pool, pinned, main: CudaStream.create(device), generation });
     device.waiting = waiting;
     const numReached = interprocess || peers === undefined ? 0 : enablePeerAccess(device, peers).length;
-    return { at, peers: new PeerMemory(device, pool, { interprocess }), numReached, listener: given?.listener };
+    const address = zeros && pool.allocate(zeros.sizeBytes, at.main, zeros.what).address;
+    if (zeros !== undefined && address !== undefined) setZero(at, address, zeros.sizeBytes, zeros.what);
+    const peerMemory = new PeerMemory(device, pool, { interprocess });
+    return { at, peers: peerMemory, numReached, zeros: address, listener: given?.listener };
   } catch (error) {
     device.close();
     throw error;

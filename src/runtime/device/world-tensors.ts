@@ -7,12 +7,14 @@ import type { RankDevice } from "./rank-device.ts";
 /** Allocates a tensor of zeros. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
 export function worldDeviceTensor<D extends DType>(at: RankDevice, dtype: D, shape: readonly number[]): Tensor<D> {
   const made = deviceTensor(at.pool, at.main, parseDType(dtype) as D, shape, { generation: at.generation });
-  if (made.sizeBytes > 0) {
-    const address = devicePtr(made, at.device);
-    at.device.call("cuMemsetD8Async", "tensor", address, 0, made.sizeBytes, at.main.handle);
-    at.main.touched = true;
-  }
+  if (made.sizeBytes > 0) setZero(at, devicePtr(made, at.device), made.sizeBytes, "tensor");
   return made;
+}
+
+/** Sets memory to zero, in the order of the main stream. @throws NativeError, ClosedError */
+export function setZero(at: RankDevice, address: bigint, sizeBytes: number, what: string): void {
+  at.device.call("cuMemsetD8Async", what, address, 0, sizeBytes, at.main.handle);
+  at.main.touched = true;
 }
 
 /**

@@ -29,6 +29,8 @@ import { type GroupKey, GroupOutbox, NOTICE, Outbox, readOutbox, wordsOf } from 
 import { Presence } from "./presence.ts";
 
 const MAGIC = 0x63686f72;
+/** Characters of a group's name that other hosts are told for messages. */
+const MAX_TITLE = 512;
 
 /** A key of a group: 64 bits of a hash, the first word never zero. */
 function groupKey(text: string): GroupKey {
@@ -134,9 +136,17 @@ export class ControlSegment {
    * Opens the group of a name and members; every member opens it with the same text.
    * @param instance tells groups of one name apart over time: each opening of it has the next number
    * @param within the scope of the name: the `key` of the group that this one comes from, or another word
+   * @param title how other hosts call it in messages
    * @throws OutOfMemoryError when too many groups are open
    */
-  group(name: string, ranks: readonly number[], instance: number, member: number, within = ""): GroupControl {
+  group(
+    name: string,
+    ranks: readonly number[],
+    instance: number,
+    member: number,
+    within = "",
+    title = name,
+  ): GroupControl {
     const key = groupKey(`${within}>${name}|${ranks.join(",")}|${instance}`);
     const labelOf = () => encodeLabel({ name, ranks }, LABEL_BYTES);
     const at = this.#place(key, labelOf);
@@ -144,6 +154,7 @@ export class ControlSegment {
     if (outbox === undefined || !ranks.some((rank) => remote?.has(rank)))
       return this.#groupAt(at, member, ranks.length);
     outbox.tell(NOTICE.open, key, wordsOf(labelOf()));
+    if (title !== name) outbox.tell(NOTICE.title, key, wordsOf(Buffer.from(title.slice(0, MAX_TITLE))));
     return this.#groupAt(at, member, ranks.length, new GroupOutbox(outbox, key));
   }
 

@@ -1,34 +1,53 @@
 /**
- * How a rank comes into its world's segment: it takes its place, which nobody else may hold, and gets the group of all
- * ranks and its joint turns.
+ * How a rank comes into its world's segment: it opens it, takes its place, which nobody else may hold, and gets the group
+ * of all ranks and its joint turns.
  */
 import { threadId } from "node:worker_threads";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { ControlSegment } from "./control-segment.ts";
 import type { GroupControl } from "./group-control.ts";
 import type { JointTurn } from "./joint-turn.ts";
-import type { OpenControl } from "./mapped-segment.ts";
+import { type MappedControl, type OpenControl, openMappedControl } from "./mapped-segment.ts";
+import { ResourceLedger } from "./resource-ledger.ts";
+
+/** What the ranks of a host share, as its maker handed it over. */
+interface SharedControl {
+  readonly ranks: number;
+  readonly generation: number;
+  /** A SharedArrayBuffer among threads, mapped memory among processes. */
+  readonly control: SharedArrayBuffer | MappedControl;
+  /** Among threads: where each rank writes down what it holds. */
+  readonly ledger?: SharedArrayBuffer;
+}
 
 export interface EnteredControl extends OpenControl {
   /** The group of all ranks. */
   readonly world: GroupControl;
   readonly jointTurn: JointTurn;
+  readonly ledger: ResourceLedger | undefined;
   /** Gives the place back and closes the segment, where the rank could not attach after all. */
   withdraw(): void;
 }
 
+/** Opens the control segment as one rank. @param numHere ranks of this host @throws FormatError when the file is not what the handle says */
+export function openControl({ control, ...world }: SharedControl, numHere = world.ranks): OpenControl {
+  if (!(control instanceof SharedArrayBuffer)) return openMappedControl(control, world, { attach: true, numHere });
+  return { segment: new ControlSegment(control, world.ranks), close: () => {} };
+}
+
 /**
- * Takes the place of `rank` for this thread. Where it cannot, the segment is closed.
+ * Opens the segment and takes the place of `rank` for this thread. Where it cannot, the segment is closed.
  * @param all every rank of the world
  * @param remote those of other hosts
- * @throws InvalidArgumentError saying who stands in the way; OutOfMemoryError when too many groups are open
+ * @throws InvalidArgumentError saying who stands in the way; OutOfMemoryError when too many groups are open; as `openControl`
  */
 export function enterControl(
-  control: OpenControl,
+  shared: SharedControl,
   rank: number,
   all: readonly number[],
   remote: readonly number[] = [],
 ): EnteredControl {
-  const { segment, close } = control;
+  const { segment, close } = openControl(shared, all.length - remote.length);
   const inTheWay = segment.presence.enter(rank, process.pid, threadId);
   if (inTheWay !== undefined) {
     close();
@@ -42,7 +61,8 @@ export function enterControl(
   try {
     if (remote.length > 0) segment.tellHosts(rank, new Set(remote));
     const world = segment.group("world", all, 0, rank);
-    return { segment, close, world, jointTurn: segment.jointTurn(rank), withdraw };
+    const ledger = shared.ledger === undefined ? undefined : new ResourceLedger(shared.ledger, rank);
+    return { segment, close, world, jointTurn: segment.jointTurn(rank), ledger, withdraw };
   } catch (error) {
     withdraw();
     throw error;

@@ -27,9 +27,6 @@ import type { Lock } from "./lock.ts";
 import { type GroupOutbox, NOTICE, wordsOf } from "./outbox.ts";
 import { type FirstOfLane, Turns } from "./turns.ts";
 
-/** Characters of a group's name that other hosts are told for messages. */
-const MAX_TITLE = 512;
-
 /** Three words that must agree, and one that tells calls apart in a dump. */
 export interface Fingerprint {
   readonly call: number;
@@ -124,11 +121,6 @@ export class GroupControl {
     return this.#failure.set(failure);
   }
 
-  /** Tells other hosts how the group is called in messages. */
-  tellTitle(title: string): void {
-    this.#across?.tell(NOTICE.title, wordsOf(Buffer.from(title.slice(0, MAX_TITLE))));
-  }
-
   /** Says that this member is done with the group. Call it once; the group must not be used afterwards. */
   leave(): void {
     const at = this.#at;
@@ -215,6 +207,12 @@ export class GroupControl {
   /** See `Turns.withdraw`. */
   withdraw(): boolean {
     return this.#turns.withdraw();
+  }
+
+  /** Says that this member has joined, as call `seq`. @param blob what one member gives all the others */
+  join(seq: number, print: Fingerprint, blob?: Uint8Array): void {
+    if (blob !== undefined) this.setBlob(blob);
+    this.publish(COLLECTIVE, seq, print);
   }
 
   /** Publishes the group's blob (one member does). */

@@ -5,7 +5,7 @@
  */
 export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
-export { type EnteredControl, enterControl } from "./enter-control.ts";
+export { type EnteredControl, enterControl, openControl } from "./enter-control.ts";
 export type { FlightNote, FlightNotes, PairNotes } from "./flight-notes.ts";
 export type { HeldOffers } from "./grant.ts";
 export type { Fingerprint, GroupControl } from "./group-control.ts";
@@ -20,7 +20,7 @@ export { emptyAddress, HostAddresses, overlaps, part, type Span } from "./host-a
 export { createHostControl, hostSegment, releaseHostControl } from "./host-control.ts";
 export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";
-export { type MappedControl, type OpenControl, openMappedControl } from "./mapped-segment.ts";
+export type { MappedControl, OpenControl } from "./mapped-segment.ts";
 export { nap } from "./nap.ts";
 export { bytesOf, type GroupKey, laneOf, NOTICE, noticeOf, numberOf } from "./outbox.ts";
 export { machine, makeOwnFolder, removeOwnFolder } from "./owned-files.ts";

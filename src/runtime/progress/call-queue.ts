@@ -7,20 +7,29 @@ import { AbortedError, ChoraleError, MismatchError, type RankActivity } from "..
 import { type Failure, failureOf } from "../comm/index.ts";
 import { Agreement, type AgreementOptions } from "./agreement.ts";
 import { CallPublication } from "./call-publication.ts";
-import { CallRecorder, type CallTimer } from "./call-recorder.ts";
+import { CallRecorder, type CallTimer, wantsTimings } from "./call-recorder.ts";
+import { CallSequence } from "./call-sequence.ts";
 import { CallSettlement } from "./call-settlement.ts";
 import type { Pollable, Poller } from "./poller.ts";
 import type { QueueEntry } from "./queue-entry.ts";
 import { QueueWatchdog } from "./queue-watchdog.ts";
 import type { QueuedWork, WorkDriver } from "./queued-work.ts";
-import { FINISH_MS } from "./unsettled-calls.ts";
 
 export interface CallQueueOptions extends AgreementOptions {
   readonly poller: Poller;
+  /** Whether calls are timed for the flight recorder; as the environment says by default. */
+  readonly flightTimings?: boolean | undefined;
 }
+
+/**
+ * How long calls that every member has made may take to end after their group has failed, ms: `apart` when a member may
+ * be dead, for then none of them ends; `together` when all are there, but a device or its thread may be late.
+ */
+export const FINISH_MS = { apart: 100, together: 1000 } as const;
 
 export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions> implements Pollable, WorkDriver {
   readonly options: O;
+  readonly sequence: CallSequence;
   readonly settling: CallSettlement<E>;
   protected readonly agreement: Agreement;
   protected readonly publishing: CallPublication;
@@ -36,12 +45,13 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
   #numTaken = 0;
   #cause: ChoraleError | undefined;
 
-  /** @param timer times calls for the flight recorder, where that was asked for */
-  constructor(options: O, timer?: CallTimer) {
+  /** @param timer makes what times calls, where the engine has it */
+  constructor(options: O, timer?: () => CallTimer) {
     this.options = options;
+    this.sequence = new CallSequence(options.ranks.length);
     this.agreement = new Agreement(options);
     this.publishing = new CallPublication(this.agreement);
-    this.recorder = new CallRecorder(options.control, timer);
+    this.recorder = new CallRecorder(options.control, wantsTimings(options.flightTimings) ? timer?.() : undefined);
     this.settling = new CallSettlement<E>(this, this.recorder, (entry) => this.forget(entry));
     const ask = (oldest: string) => this.askEngine(oldest);
     this.watchdog = new QueueWatchdog({ agreement: this.agreement, group: options.group, ask });

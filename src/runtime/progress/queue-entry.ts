@@ -66,7 +66,7 @@ export class QueueEntry {
   readonly timeoutMs: number;
   /** As `runningTime()` has it. */
   readonly deadline: number;
-  /** The completion mark behind it (see unsettled-calls.ts); 0 for none. */
+  /** The completion mark behind it; 0 for none. */
   marker = 0;
   /** Whether its calls were published. */
   announced = false;

@@ -7,27 +7,27 @@ import { AbortedError, type ChoraleError, TimeoutError } from "../../core/index.
 import { errorOf, runningTime } from "../comm/index.ts";
 import type { DeviceWaiting, WaitOptions } from "../device/internal.ts";
 import type { ControlSegment } from "../memory/index.ts";
-import { blockUntil, type Poller } from "./poller.ts";
+import { blockUntil, Poller } from "./poller.ts";
 
 /** How long work may take to end once what it waits for was told to, ms: kernels that are aborted end in microseconds. */
 const AFTERMATH_MS = 1000;
 
 export class WorldWaiting implements DeviceWaiting {
+  readonly poller: Poller;
   readonly #segment: ControlSegment;
-  readonly #poller: Poller;
   readonly #timeoutMs: number;
   readonly #pending = new Set<(error: Error) => void>();
   #closed: Error | undefined;
 
-  constructor(segment: ControlSegment, poller: Poller, timeoutMs: number) {
+  constructor(segment: ControlSegment, timeoutMs: number, poller = new Poller()) {
+    this.poller = poller;
     this.#segment = segment;
-    this.#poller = poller;
     this.#timeoutMs = timeoutMs;
   }
 
   until(done: () => boolean, what: string, options: WaitOptions = {}): void {
     const refuse = this.#refusal(what, options);
-    blockUntil(this.#poller, (now) => {
+    blockUntil(this.poller, (now) => {
       if (done()) return true;
       refuse(now);
       return false;
@@ -53,7 +53,7 @@ export class WorldWaiting implements DeviceWaiting {
         this.#pending.delete(reject);
         return false;
       };
-      if (poll(performance.now())) this.#poller.add({ poll });
+      if (poll(performance.now())) this.poller.add({ poll });
     });
   }
 

@@ -26,7 +26,7 @@ import {
 } from "../../comm/index.ts";
 import type { RankDevice } from "../../device/index.ts";
 import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
-import { type EnteredControl, enterControl, type OpenControl, openMappedControl } from "../../memory/index.ts";
+import { type EnteredControl, enterControl, type OpenControl } from "../../memory/index.ts";
 import { Poller } from "../../progress/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
@@ -71,7 +71,7 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
     throw new InvalidArgumentError("rank", described(place), `MPI's own, rank ${mpi.rank} of ${mpi.size}`);
   }
   const all = Array.from({ length: mpi.size }, (_, r) => r);
-  const control = enterControl(openMappedControl(handle.control, handle, { attach: true }), rank, all);
+  const control = enterControl(handle, rank, all);
   const poller = new Poller();
   let device: MpiDevice | undefined;
   try {

@@ -19,7 +19,7 @@ export class MpiDevice {
     poller: Poller,
   ) {
     this.#rank = place.rank;
-    this.#waiting = new WorldWaiting(segment, poller, place.timeoutMs);
+    this.#waiting = new WorldWaiting(segment, place.timeoutMs, poller);
     const { at } = openRankDevice(requireCudaDriver(), {
       ordinal,
       generation: place.generation,

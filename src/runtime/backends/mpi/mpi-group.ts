@@ -20,7 +20,7 @@ import {
   type UncheckedOptions,
 } from "../../comm/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
-import { batchTimeout, CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
+import { batchTimeout, type CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
 import type { HostGroup } from "./host-plans.ts";
 import { CountLists } from "./move-calls.ts";
 import type { MpiContext } from "./mpi-context.ts";
@@ -51,7 +51,7 @@ export class MpiGroup implements GroupDriver {
     this.capabilities = rank.options.capabilities;
     this.place = { backend: "mpi", group, rank: control.member, ranks: Object.freeze([...ranks]), generation };
     this.strictWork = rank.options.strictWork;
-    this.#sequence = new CallSequence(ranks.length);
+    this.#sequence = queue.sequence;
     this.#context = {
       addresses: rank.options.mpi.addresses,
       sequence: this.#sequence,

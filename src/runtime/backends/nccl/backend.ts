@@ -12,7 +12,7 @@ import {
   type Tensor,
 } from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
-import { requireCudaDriver } from "../../../foreign/cuda/index.ts";
+import { type NcclLibrary, requireEngine, UNIQUE_ID_BYTES } from "../../../foreign/nccl/index.ts";
 import {
   type Backend,
   type Capabilities,
@@ -35,26 +35,25 @@ import {
   worldDeviceTensor,
 } from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
-import { enterControl, nap, type OpenControl, ResourceLedger } from "../../memory/index.ts";
-import { Poller, WorldWaiting } from "../../progress/index.ts";
+import { enterControl, nap, type OpenControl } from "../../memory/index.ts";
+import { WorldWaiting } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
 import { guardExit } from "./exit-guard.ts";
-import { type NcclLibrary, requireNccl } from "./library.ts";
 import type { RankPlaces } from "./meet-hosts.ts";
 import type { NcclSettings } from "./nccl-context.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { checkNcclHandle } from "./nccl-handle.ts";
-import { openNcclControl } from "./nccl-host.ts";
 import { NcclRank } from "./nccl-rank.ts";
 import { Registrations } from "./registrations.ts";
-import { UNIQUE_ID_BYTES } from "./symbols.ts";
 
 /** How long a rank that leaves a failed world waits for its peers to tell NCCL so, before it frees its memory, ms. */
 const PEERS_END_MS = 1000;
 const FAILED_RANK_MS = 20;
 const PEERS_LOOK_MS = 0.5;
+/** What barriers reduce. */
+const BARRIER_BYTES = 4;
 
 /** What a rank tells when it attaches; `launch` takes the same as `backendOptions`. */
 export interface NcclAttachOptions {
@@ -115,10 +114,15 @@ export interface Serving extends Pick<NcclSettings, "backend"> {
  * releaseNcclHost(host);
  */
 export function attachNccl(handle: NcclHandle, rank: number, options: NcclAttachOptions = {}): NcclBackend {
-  return attachServing(handle, rank, optionsOf(options), { backend: "nccl", choicesOf: undefined });
+  checkAttach(handle, rank, optionsOf(options));
+  return attachServing(handle, rank, options, { backend: "nccl", choicesOf: undefined });
 }
 
-/** As `attachNccl`, for backends that let plans serve some of the calls. @param places where the ranks are, of several hosts */
+/**
+ * As `attachNccl`, where the handle, the rank and the options were checked before.
+ * @param serving which calls plans serve, if they do
+ * @param places where the ranks are, of several hosts
+ */
 export function attachServing(
   handle: NcclHandle,
   rank: number,
@@ -126,22 +130,19 @@ export function attachServing(
   serving: Serving,
   places?: RankPlaces,
 ): NcclBackend {
-  const library = requireNccl();
-  const driver = requireCudaDriver();
+  const { library, driver } = requireEngine();
   const localRank = places?.localRank ?? rank;
-  checkAttach(handle, rank, options, { numDevices: driver.numDevices, localRank });
+  if (options.device === undefined) checkDevices(handle, rank, { numDevices: driver.numDevices, localRank });
   const config = encodeConfig(options.config ?? {}, library.versionCode, options.blocking ?? true);
   if (options.registerBuffers === true) checkRegistrations(library, options);
   const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
-  const control = enterControl(openNcclControl(handle, places?.local.length), rank, all, places?.remote);
-  const { segment, jointTurn } = control;
+  const control = enterControl(handle, rank, all, places?.remote);
+  const { segment, jointTurn, ledger } = control;
   let opened: OpenedRankDevice<Registrations> | undefined;
   try {
     const interprocess = !(handle.control instanceof SharedArrayBuffer);
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    const ledger = handle.ledger === undefined ? undefined : new ResourceLedger(handle.ledger, rank);
-    const poller = new Poller();
-    const waiting = new WorldWaiting(segment, poller, timeoutMs);
+    const waiting = new WorldWaiting(segment, timeoutMs);
     opened = openRankDevice(driver, {
       ordinal: options.device ?? localRank,
       generation: handle.generation,
@@ -149,6 +150,7 @@ export function attachServing(
       waiting,
       limitBytes: options.memoryLimitBytes,
       interprocess,
+      zeros: { sizeBytes: BARRIER_BYTES, what: "barrier" },
       peers: options.device === undefined ? all.slice(0, driver.numDevices) : options.peers,
       segments:
         options.registerBuffers === true
@@ -161,7 +163,7 @@ export function attachServing(
     const { listener: registrations, numReached } = opened;
     const { info } = opened.at.device;
     const { backend, choicesOf, topologyOf } = serving;
-    const parts = { ...opened, segment, jointTurn, poller, waiting };
+    const parts = { ...opened, segment, jointTurn, waiting };
     const ncclRank = new NcclRank(library, parts, {
       worldRank: rank,
       timeoutMs,
@@ -191,23 +193,25 @@ export function attachServing(
   }
 }
 
-/** Checks what can be known before anything is opened. @throws InvalidArgumentError */
-function checkAttach(
-  handle: NcclHandle,
+/** Checks that this rank finds a device of its number. @throws InvalidArgumentError */
+function checkDevices(
+  { ranks }: NcclHandle,
   rank: number,
-  options: NcclAttachOptions,
   { numDevices, localRank }: { readonly numDevices: number; readonly localRank: number },
 ): void {
+  if (localRank < numDevices) return;
+  const [what, given] = localRank === rank ? ["ranks", ranks] : ["ranks of this host", localRank + 1];
+  throw new InvalidArgumentError(
+    what,
+    given,
+    `at most ${numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
+  );
+}
+
+/** Checks what a program hands over. @throws InvalidArgumentError */
+function checkAttach(handle: NcclHandle, rank: number, options: NcclAttachOptions): void {
   checkNcclHandle(handle);
   checkWorldRank(rank, handle.ranks);
-  if (localRank >= numDevices && options.device === undefined) {
-    const [what, given] = localRank === rank ? ["ranks", handle.ranks] : ["ranks of this host", localRank + 1];
-    throw new InvalidArgumentError(
-      what,
-      given,
-      `at most ${numDevices}, the visible CUDA devices: NCCL wants a device per rank`,
-    );
-  }
   const { peers, uniqueId, memoryLimitBytes, timeoutMs } = options;
   if (peers !== undefined && !(Array.isArray(peers) && peers.every((peer) => Number.isInteger(peer) && peer >= 0))) {
     throw new InvalidArgumentError("peers", peers, "the CUDA ordinals of all ranks, a list of integers of 0 or more");
@@ -251,6 +255,8 @@ export class NcclBackend implements Backend {
   readonly worldSize: number;
   readonly generation: number;
   readonly world: NcclCommunicator;
+  /** This rank's device, streams and memory, for programs that run kernels of their own. */
+  readonly device: RankDevice;
   readonly #rank: NcclRank;
   readonly #control: OpenControl;
   readonly #endWatch: () => void;
@@ -267,6 +273,7 @@ export class NcclBackend implements Backend {
     this.#rank = rank;
     this.#control = shared;
     this.world = world;
+    this.device = rank.at;
     // A rank that has nothing to do must end its part too when the world fails: others wait for that. It may have failed already.
     this.#endWatch = rank.segment.onFailure(() => rank.endings.worldFailed());
     this.#releaseExit = guardExit(() => !this.#freed);
@@ -275,11 +282,6 @@ export class NcclBackend implements Backend {
   get lost(): string | undefined {
     const { poison } = this.#rank.at.device;
     return poison && `${poison.operation} found ${poison.error.message}`;
-  }
-
-  /** This rank's device, streams and memory, for programs that run kernels of their own. */
-  get device(): RankDevice {
-    return this.#rank.at;
   }
 
   /**

@@ -1,9 +1,8 @@
 /** What NCCL can do here, from the library's version and symbols and the device's architecture, never from a build flag. */
 import { DTYPE_NAMES, DTYPES, type DType } from "../../../core/index.ts";
+import { NCCL_OPTIONAL, type NcclLibrary, type NcclOptionalSymbol } from "../../../foreign/nccl/index.ts";
 import { type Capabilities, WIRE_OPS } from "../../comm/index.ts";
 import type { CudaDeviceInfo } from "../../device/index.ts";
-import type { NcclLibrary } from "./library.ts";
-import { NCCL_OPTIONAL, type NcclOptionalSymbol } from "./symbols.ts";
 
 const NAMED_OPS = ["sum", "prod", "min", "max", "avg", "preMulSum"] as const;
 

@@ -3,10 +3,9 @@
  * it now, and what NCCL says of it. Once it is given up nothing may be called with it.
  */
 import type { ChoraleError } from "../../../core/index.ts";
+import { NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { nap } from "../../memory/index.ts";
-import type { NcclLibrary } from "./library.ts";
 import type { Opening } from "./nccl-entry.ts";
-import { NCCL_RESULT } from "./symbols.ts";
 
 /** How long NCCL may work on a call that was given to it, ms. */
 const ACCEPT_MS = 10_000;

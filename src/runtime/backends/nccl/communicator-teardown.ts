@@ -15,13 +15,13 @@
  */
 import type { ChoraleError } from "../../../core/index.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
+import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
 import { CudaGraph } from "../../device/index.ts";
 import { nap, RECLAIM } from "../../memory/index.ts";
 import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import { PendingAborts } from "./pending-abort.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
-import { NCCL_RESULT } from "./symbols.ts";
 
 /** NCCL before 2.22 cannot abort several communicators in a group. */
 const GROUPED_ABORT_SINCE = 22200;

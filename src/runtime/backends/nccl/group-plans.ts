@@ -6,13 +6,13 @@
 import { type BufferPlan, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, type NamedReduceOp, sizeOf, UnsupportedError } from "../../../core/index.ts";
+import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import { kernelFor, LoadedPlan } from "../../executor/index.ts";
 import { type Choice, type Choices, isServed, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
-import type { NcclLibrary } from "./library.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
 import type { CommQueue } from "./queue.ts";

@@ -4,13 +4,20 @@
  * Start with nccl-kind.ts (what the world sees), then nccl-group.ts and queue.ts (a group's calls).
  */
 export {
+  loadNccl,
+  NCCL_OPTIONAL,
+  type NcclLibrary,
+  ncclLibrary,
+  OLDEST_NCCL,
+  requireNccl,
+} from "../../../foreign/nccl/index.ts";
+export {
   attachNccl,
   type NcclAttachOptions,
   NcclBackend,
 } from "./backend.ts";
 export { NcclCommunicator } from "./communicator.ts";
 export type { NcclConfig } from "./config.ts";
-export { loadNccl, type NcclLibrary, ncclLibrary, OLDEST_NCCL, requireNccl } from "./library.ts";
 export type { NcclHandle } from "./nccl-handle.ts";
 export {
   buryNcclRank,
@@ -25,4 +32,3 @@ export {
 } from "./nccl-host.ts";
 export type { NcclOptions } from "./nccl-kind.ts";
 export { type Reaped, reapNccl } from "./reap.ts";
-export { NCCL_OPTIONAL } from "./symbols.ts";

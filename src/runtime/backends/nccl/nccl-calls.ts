@@ -3,11 +3,10 @@
  * grouped broadcasts, reductions or sends, all-to-all, gather and scatter (native from 2.28.3) from sends and receives.
  */
 import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
+import { NCCL_DTYPE, NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { WireOp } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
 import type { CallKind } from "../../progress/index.ts";
-import type { NcclLibrary } from "./library.ts";
-import { NCCL_DTYPE, NCCL_RESULT } from "./symbols.ts";
 
 /** One operation with addresses, as this rank runs it. Counts in elements. */
 export interface NcclCall {

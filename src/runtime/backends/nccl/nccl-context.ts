@@ -1,4 +1,5 @@
 /** What the parts of one rank's end of NCCL know of each other; nccl-rank.ts puts it together. */
+import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { PeerMemory, RankDevice } from "../../device/index.ts";
 import type { Choices } from "../../executor/internal.ts";
@@ -6,7 +7,6 @@ import type { ControlSegment, GroupControl, JointTurn } from "../../memory/index
 import type { Poller } from "../../progress/index.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import type { GroupPlans } from "./group-plans.ts";
-import type { NcclLibrary } from "./library.ts";
 import type { Opening } from "./nccl-entry.ts";
 import type { CommQueue } from "./queue.ts";
 import type { Registrations } from "./registrations.ts";

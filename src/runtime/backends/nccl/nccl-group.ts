@@ -30,7 +30,7 @@ import {
   type UncheckedOptions,
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../../device/index.ts";
-import { batchTimeout, CallSequence, checkRoom, placeOf, type QueuedWork } from "../../progress/index.ts";
+import { batchTimeout, type CallSequence, checkRoom, placeOf, type QueuedWork } from "../../progress/index.ts";
 import { Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
 import { isComposed } from "./nccl-calls.ts";
@@ -75,7 +75,7 @@ export class NcclGroup implements GroupDriver {
     this.takesAlgorithms = parts.plans.choices !== undefined;
     const ranks = Object.freeze([...parts.ranks]);
     this.place = { backend: rank.settings.backend, group, rank: member, ranks, generation: at.generation };
-    this.sequence = new CallSequence(ranks.length);
+    this.sequence = queue.sequence;
     this.#context = {
       at,
       stream: this.stream,

@@ -11,7 +11,7 @@ import {
   ledgerBytes,
   MAX_JOINT_RANKS,
   type OpenControl,
-  openMappedControl,
+  openControl,
   releaseHostControl,
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
@@ -101,9 +101,7 @@ export function mirrorNcclHost(handle: NcclHandle, isFirst: boolean, send: (mess
 
 /** Opens the control segment as one rank; `attachNccl` does. @param numHere ranks of this host @throws FormatError when the file is not what the handle says */
 export function openNcclControl(handle: NcclHandle, numHere = handle.ranks): OpenControl {
-  const { control, ranks } = checkNcclHandle(handle);
-  if (control instanceof SharedArrayBuffer) return { segment: new ControlSegment(control, ranks), close: () => {} };
-  return openMappedControl(control, handle, { attach: true, numHere });
+  return openControl(checkNcclHandle(handle), numHere);
 }
 
 /** Removes what `createNcclHost` made: when every rank is gone, or has attached. Idempotent. */

@@ -1,5 +1,7 @@
 /** The nccl backend as the world knows it: ranks are threads or processes of one host, or processes of several, each with a GPU of its own. */
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../../core/index.ts";
+import { CUDA_LIBRARY, nvrtcLibrary, requireCudaDriver } from "../../../foreign/cuda/index.ts";
+import { ncclLibrary, requireNccl, UNIQUE_ID_BYTES } from "../../../foreign/nccl/index.ts";
 import {
   type BackendKind,
   type Bootstrap,
@@ -25,7 +27,6 @@ import {
   publishNcclHost,
   releaseNcclHost,
 } from "./nccl-host.ts";
-import { UNIQUE_ID_BYTES } from "./symbols.ts";
 
 /** Options of the nccl backend: those of `NcclAttachOptions`, but devices are named for all ranks. */
 export interface NcclOptions extends Omit<NcclAttachOptions, "device" | "peers"> {
@@ -69,7 +70,6 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
   usesDevices: true,
   deviceFamily: "nvidia-gpu",
   async availableRanks() {
-    const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
     const { numDevices } = requireCudaDriver();
     requireNccl();
     if (numDevices > 0) return numDevices;
@@ -92,7 +92,6 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
   reap: async (host, rank) => void (await import("./reap.ts")).reapNccl(host, rank),
   readFlight: dumpNcclFlight,
   async libraries() {
-    const [{ ncclLibrary }, { CUDA_LIBRARY, nvrtcLibrary }] = await loadEngine();
     return [{ ...CUDA_LIBRARY, name: "CUDA driver" }, ncclLibrary(), nvrtcLibrary()];
   },
   acrossHosts: {
@@ -118,7 +117,6 @@ export async function prepareNcclJoin(
   launcher: string,
   servingOf: (host: NcclHandle) => Serving,
 ): Promise<JoiningRank> {
-  const [{ requireNccl }, { requireCudaDriver }] = await loadEngine();
   const { deviceInfo } = await import("../../device/internal.ts");
   const driver = requireCudaDriver();
   const device = ordinalOf(localRank, launcher, driver.numDevices);
@@ -145,11 +143,6 @@ export async function attachRank(
   const { attachServing } = await import("./backend.ts");
   const own = ncclAttachOptions(options, places?.localRank ?? rank, host.generation);
   return attachServing(host, rank, own, serving, places);
-}
-
-/** What finds the libraries; worlds of other backends do not load it. */
-function loadEngine() {
-  return Promise.all([import("./library.ts"), import("../../../foreign/cuda/index.ts")]);
 }
 
 /** The options of one rank. A unique id serves once: later generations draw their own. @param localRank its number on its host */

@@ -1,4 +1,5 @@
 /** One rank's end of NCCL: its device, its communicators, and how they are opened, aborted and destroyed. */
+import { NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import type { ControlSegment, GroupControl, JointTurn } from "../../memory/index.ts";
 import type { Poller, WorldWaiting } from "../../progress/index.ts";
@@ -8,7 +9,6 @@ import { Completion } from "./completion.ts";
 import { CapturedGraphs } from "./graphs.ts";
 import { GroupPlans } from "./group-plans.ts";
 import { KernelRoom } from "./kernel-room.ts";
-import type { NcclLibrary } from "./library.ts";
 import type { CommunicatorParts, NcclContext, NcclSettings } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
 import { NcclGroup } from "./nccl-group.ts";
@@ -16,7 +16,6 @@ import { IdOpening } from "./open-communicator.ts";
 import { CommQueue } from "./queue.ts";
 import { mixedRegistrations } from "./registrations.ts";
 import { StreamOrder } from "./stream-order.ts";
-import { NCCL_RESULT } from "./symbols.ts";
 
 /** What a rank has opened before it opens communicators. */
 interface OpenedParts {
@@ -24,8 +23,9 @@ interface OpenedParts {
   readonly peers: PeerMemory;
   readonly segment: ControlSegment;
   readonly jointTurn: JointTurn;
-  readonly poller: Poller;
   readonly waiting: WorldWaiting;
+  /** Of barriers. */
+  readonly zeros: bigint | undefined;
 }
 
 export class NcclRank implements NcclContext {
@@ -50,13 +50,10 @@ export class NcclRank implements NcclContext {
     this.peers = opened.peers;
     this.segment = opened.segment;
     this.jointTurn = opened.jointTurn;
-    this.poller = opened.poller;
     this.waiting = opened.waiting;
+    this.poller = opened.waiting.poller;
     this.settings = settings;
-    const word = at.pool.allocate(4, at.main, "barrier");
-    this.barrierWord = Number(word.address);
-    at.device.call("cuMemsetD8Async", "barrier", word.address, 0, 4, at.main.handle);
-    at.main.touched = true;
+    this.barrierWord = Number(opened.zeros ?? 0n);
     this.#room = new KernelRoom(at.device.info.numMultiprocessors);
     this.endings = new CommunicatorTeardown(this);
   }
@@ -64,7 +61,6 @@ export class NcclRank implements NcclContext {
   /** Makes a communicator whose NCCL handle `opening` will give. Returns at once; its calls wait for the handle. */
   communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): NcclCommunicator {
     const { blocking, flightTimings, registrations } = this.settings;
-    control.tellTitle(group);
     const stream = CudaStream.create(this.at.device);
     const queue = new CommQueue({
       library: this.library,

@@ -1,14 +1,13 @@
 /** How communicators are made: from a fresh unique id and by splitting. A group that shrinks gets
  * a fresh id too: ncclCommShrink needs a parent that was not aborted, and after a failure it is. */
 import { FormatError, MismatchError } from "../../../core/index.ts";
+import { decodeVersion, NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "../../../foreign/nccl/index.ts";
 import { COLLECTIVE, type GroupControl } from "../../memory/index.ts";
 import { JOIN_SEQ } from "../../progress/index.ts";
-import { decodeVersion } from "./library.ts";
 import type { NcclContext } from "./nccl-context.ts";
 import type { Opening } from "./nccl-entry.ts";
 import type { CommQueue } from "./queue.ts";
 import { mixedRegistrations } from "./registrations.ts";
-import { NCCL_RESULT, SPLIT_NO_COLOR, UNIQUE_ID_BYTES } from "./symbols.ts";
 
 /** Call 0 of every group is its members' joining; its count word is NCCL's version, its hash word `registersOf`. */
 const JOIN_CALL = 0x3f;
@@ -40,9 +39,8 @@ export class IdOpening implements Opening {
   /** Tells the other members that this one has joined. */
   join(): void {
     const [rank, control] = [this.#rank, this.#control];
-    const { versionCode } = rank.library;
-    if (this.#drawn !== undefined) control.setBlob(this.#drawn);
-    control.publish(COLLECTIVE, JOIN_SEQ, { call: JOIN_CALL, count: versionCode, hash: registersOf(rank) });
+    const print = { call: JOIN_CALL, count: rank.library.versionCode, hash: registersOf(rank) };
+    control.join(JOIN_SEQ, print, this.#drawn);
   }
 
   advance(): bigint | undefined {

@@ -9,11 +9,10 @@ import {
   type TypedArray,
   viewAs,
 } from "../../../core/index.ts";
-import type { NcclLibrary } from "./library.ts";
+import { NCCL_DTYPE, type NcclLibrary, SCALAR_HOST_IMMEDIATE } from "../../../foreign/nccl/index.ts";
 import type { NcclCall } from "./nccl-calls.ts";
 import type { PrepareContext } from "./prepare.ts";
 import { encodeScalar } from "./scalar.ts";
-import { NCCL_DTYPE, SCALAR_HOST_IMMEDIATE } from "./symbols.ts";
 
 export class PreMulSumOperators {
   readonly #library: NcclLibrary;

@@ -2,6 +2,7 @@
 import { agreedCount, type OperationName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, type ReduceOp, sizeOf, Tensor } from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
+import { NCCL_REDOP } from "../../../foreign/nccl/index.ts";
 import {
   asTensor,
   type CheckedCall,
@@ -17,7 +18,6 @@ import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE }
 import type { CallPlans, NcclCall } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
-import { NCCL_REDOP } from "./symbols.ts";
 
 /** Operation, element type and operator in the first word of a fingerprint. */
 const CALL_MASK = 0x3fff;

@@ -1,9 +1,9 @@
 /** What a communicator's queue is made of. */
 
+import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { CudaStream, RankDevice } from "../../device/index.ts";
 import type { CallQueueOptions } from "../../progress/index.ts";
 import type { Completion } from "./completion.ts";
-import type { NcclLibrary } from "./library.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { Opening } from "./nccl-entry.ts";
 import type { StreamOrder } from "./stream-order.ts";
@@ -29,8 +29,6 @@ export interface QueueOptions<Q> extends CallQueueOptions {
   readonly completion: Completion;
   readonly opening: Opening;
   readonly blocking: boolean;
-  /** Whether calls are timed on the stream for the flight recorder. */
-  readonly flightTimings: boolean | undefined;
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;

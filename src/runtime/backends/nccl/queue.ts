@@ -4,23 +4,17 @@
  * ends everything with one cause when something fails.
  */
 import { AbortedError } from "../../../core/index.ts";
+import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
 import { errorOf, type Failure, failureOf } from "../../comm/index.ts";
-import {
-  CallQueue,
-  FINISH_MS,
-  FirstCalls,
-  InFlight,
-  mayOvertake,
-  type QueuedWork,
-  wantsTimings,
-} from "../../progress/index.ts";
+import { CallQueue, FINISH_MS, mayOvertake, type QueuedWork } from "../../progress/index.ts";
 import { CommHandle } from "./comm-handle.ts";
+import { FirstCalls } from "./first-calls.ts";
 import { type CallTarget, issue } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
 import type { QueueOptions } from "./queue-options.ts";
 import type { StreamOrder } from "./stream-order.ts";
 import { StreamTimer } from "./stream-timer.ts";
-import { NCCL_RESULT } from "./symbols.ts";
+import { InFlight } from "./unsettled-calls.ts";
 
 /** Calls and replays in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
 const MAX_IN_FLIGHT = 512;
@@ -43,7 +37,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   readonly firstCalls: FirstCalls;
   /** Where this queue's stream stands among the others. */
   readonly order: StreamOrder;
-  readonly #inFlight: InFlight<Entry>;
+  readonly #inFlight: InFlight;
   /** Calls in flight. */
   protected readonly running: readonly Entry[];
   #target: CallTarget | undefined;
@@ -54,7 +48,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   #issuing = false;
 
   constructor(options: QueueOptions<CommQueue>) {
-    super(options, wantsTimings(options.flightTimings) ? new StreamTimer(options.stream) : undefined);
+    super(options, () => new StreamTimer(options.stream));
     this.order = options.order;
     this.order.calls = this;
     this.handle = new CommHandle(options);

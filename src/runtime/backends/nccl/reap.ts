@@ -1,10 +1,10 @@
 /** Frees what a rank that was a thread of this process held in the driver and in NCCL when it was killed. */
 
 import { type CudaDriver, loadCudaDriver } from "../../../foreign/cuda/index.ts";
+import { loadNccl, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { checkWorldRank } from "../../comm/index.ts";
 import { unmapSecond, withContext } from "../../device/internal.ts";
 import { HELD_KINDS, type Held, type HeldKind, takeLedger } from "../../memory/index.ts";
-import { loadNccl, type NcclLibrary } from "./library.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { checkNcclHandle } from "./nccl-handle.ts";
 

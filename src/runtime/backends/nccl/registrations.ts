@@ -13,11 +13,11 @@
  */
 import { InvalidArgumentError, MismatchError } from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
+import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { CudaDevice } from "../../device/index.ts";
 import { mapSecond, type SegmentListener, unmapSecond } from "../../device/internal.ts";
 import type { Joining } from "../../progress/index.ts";
 import { nvlsPossible } from "./capabilities.ts";
-import type { NcclLibrary } from "./library.ts";
 
 /** First version with that defect, and the first without it. */
 const NEEDS_SECOND_ADDRESS = [22304, 22902] as const;

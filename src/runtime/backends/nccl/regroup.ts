@@ -1,6 +1,6 @@
 /** Groups that come from groups: by splitting, and by leaving members out. */
 import type { Communicator, GroupOpening } from "../../comm/index.ts";
-import { COLLECTIVE, type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
+import { type GroupControl, MAX_GROUPS } from "../../memory/index.ts";
 import { type Arrival, JOIN_SEQ, readChoices } from "../../progress/index.ts";
 import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import type { EntryParts } from "./nccl-entry.ts";
@@ -61,24 +61,22 @@ export function opened(parent: CommunicatorParts, opening: GroupOpening): Commun
 /** Every rank makes NCCL's split, also one of no color. */
 function openedBySplit(parent: CommunicatorParts, opening: GroupOpening): Communicator | undefined {
   const { rank, queue } = parent;
-  const { name, members, color, key, nth } = opening;
+  const { name, members, color, key } = opening;
   const isNative = rank.library.optional.ncclCommSplit !== undefined;
   const given = isNative ? splitNatively(rank, queue, color, key) : undefined;
   queue.firstCalls.endTurn();
   if (members.length === 0) return undefined;
   const ranks = worldRanks(parent, members);
-  const control = childControl(parent, `${name}:${color}`, members, nth);
+  const control = childControl(parent, opening, `${name}:${color}`);
   if (given === undefined) return rank.join(name, ranks, control);
-  control.publish(COLLECTIVE, JOIN_SEQ, { call: 0, count: 0, hash: 0 });
+  control.join(JOIN_SEQ, { call: 0, count: 0, hash: 0 });
   return rank.communicator(name, ranks, control, given);
 }
 
 /** The others may be dead: NCCL's own shrink needs a parent that was not aborted, and after a failure it is. */
-function openedBySurvivors(parent: CommunicatorParts, { name, members, nth }: GroupOpening): Communicator {
-  const { rank } = parent;
-  const ranks = worldRanks(parent, members);
-  const control = childControl(parent, name, members, nth);
-  return rank.join(name, ranks, control);
+function openedBySurvivors(parent: CommunicatorParts, opening: GroupOpening): Communicator {
+  const { name, members } = opening;
+  return parent.rank.join(name, worldRanks(parent, members), childControl(parent, opening, name));
 }
 
 /** World ranks of members of a group. */
@@ -86,14 +84,14 @@ function worldRanks(parent: CommunicatorParts, members: readonly number[]): numb
   return members.map((member) => parent.ranks[member] ?? member);
 }
 
+/** @param name tells the groups apart that come from one split */
 function childControl(
   parent: CommunicatorParts,
+  { name: title, members, nth }: GroupOpening,
   name: string,
-  members: readonly number[],
-  instance: number,
 ): GroupControl {
   const ranks = worldRanks(parent, members);
   const { rank, queue, member } = parent;
   const { key } = queue.options.control;
-  return rank.segment.group(`${parent.group}>${name}`, ranks, instance, members.indexOf(member), key);
+  return rank.segment.group(`${parent.group}>${name}`, ranks, nth, members.indexOf(member), key, title);
 }

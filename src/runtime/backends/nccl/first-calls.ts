@@ -4,11 +4,8 @@
  * waits, without blocking, until every member has issued it and it is this group's turn to block; after that NCCL only
  * enqueues calls of its kind.
  */
-
-import { type GroupControl, sameLane } from "../memory/index.ts";
-import type { Agreement } from "./agreement.ts";
-import type { Poller } from "./poller.ts";
-import { ALWAYS_COLD, type CallKind, type QueueEntry } from "./queue-entry.ts";
+import { type GroupControl, sameLane } from "../../memory/index.ts";
+import { type Agreement, ALWAYS_COLD, type CallKind, type Poller, type QueueEntry } from "../../progress/index.ts";
 
 export interface FirstCallsOptions {
   readonly control: GroupControl;

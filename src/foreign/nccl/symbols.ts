@@ -2,7 +2,7 @@
  * NCCL's C interface: prototypes, enums and status codes, as nccl.h has them. Everything newer than 2.14 is optional
  * and bound only when the library exports it. The enums are NCCL's own: their order is not ours (max before min).
  */
-import { type DType, type NamedReduceOp, wordTable } from "../../../core/index.ts";
+import { type DType, type NamedReduceOp, wordTable } from "../../core/index.ts";
 
 /** Passed by value: 128 bytes that rank 0 draws and every rank must hold. */
 export const UNIQUE_ID_BYTES = 128;

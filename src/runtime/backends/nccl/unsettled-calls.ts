@@ -1,52 +1,34 @@
 /**
- * The calls of a group that the engine was given and that are not known to be done, in order. Marks behind them tell when
+ * The calls of a group that NCCL was given and that are not known to be done, in order. Marks behind them tell when
  * they are. A call is settled once, when a mark behind it was reached or the stream was found idle.
  */
-import { nap } from "../memory/index.ts";
-import type { Agreement } from "./agreement.ts";
-import type { CallSettlement } from "./call-settlement.ts";
-import type { QueueEntry } from "./queue-entry.ts";
-
-/** How the engine tells what it has done: by numbered marks behind the calls that were given to it. */
-export interface CompletionMarks {
-  /** Puts a mark behind everything issued. @returns its number, never 0 @throws NativeError, ClosedError */
-  mark(): number;
-  /** Whether the engine has come to a mark; 0 is none. */
-  reached(marker: number): boolean;
-  /** Whether everything issued is done. */
-  idle(): boolean;
-  /** @param settled whether the engine is known to have passed every mark */
-  close(settled: boolean): void;
-}
-
-/**
- * How long calls that every member has made may take to end after their group has failed, ms: `apart` when a member may
- * be dead, for then none of them ends; `together` when all are there, but a device or its thread may be late.
- */
-export const FINISH_MS = { apart: 100, together: 1000 } as const;
+import { nap } from "../../memory/index.ts";
+import type { Agreement, CallSettlement } from "../../progress/index.ts";
+import type { Completion } from "./completion.ts";
+import type { Entry } from "./nccl-entry.ts";
 
 /** How long to poll without a pause, ms; then this thread yields the core. */
 const FINISH_SPIN_MS = 1;
 
-export class InFlight<E extends QueueEntry> {
-  readonly #calls: E[] = [];
+export class InFlight {
+  readonly #calls: Entry[] = [];
   /** How many were ever put there. */
   numIssued = 0;
-  readonly #completion: CompletionMarks;
-  readonly #settlement: CallSettlement<E>;
+  readonly #completion: Completion;
+  readonly #settlement: CallSettlement<Entry>;
   #markedUpTo = 0;
 
-  constructor(completion: CompletionMarks, settlement: CallSettlement<E>) {
+  constructor(completion: Completion, settlement: CallSettlement<Entry>) {
     this.#completion = completion;
     this.#settlement = settlement;
   }
 
   /** The calls on the stream, oldest first. Always the same array. */
-  get calls(): readonly E[] {
+  get calls(): readonly Entry[] {
     return this.#calls;
   }
 
-  add(entry: E): void {
+  add(entry: Entry): void {
     this.#calls.push(entry);
     this.numIssued++;
   }

@@ -4,11 +4,11 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
-import { buildFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
-import { scratchFolder } from "../../../../test/helpers/scratch.ts";
+import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 
 const library = buildFakeGpu();
-const dev = (path: string) => fileURLToPath(new URL(`../../../../.cache/dev/${path}`, import.meta.url));
+const dev = (path: string) => fileURLToPath(new URL(`../../../.cache/dev/${path}`, import.meta.url));
 
 function node(args: readonly string[], env: Readonly<Record<string, string>>) {
   const named = { CHORALE_CUDA_LIBRARY: library ?? "", CHORALE_NCCL_LIBRARY: library ?? "", ...env };

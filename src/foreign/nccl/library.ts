@@ -1,7 +1,7 @@
 /** NCCL, loaded once per thread: where it is looked for, its version, its functions, its errors. */
 import { readdirSync } from "node:fs";
-import { NativeError, type Unavailable, UnavailableError } from "../../../core/index.ts";
-import { DRIVER_FOLDERS, toolkitFolders } from "../../../foreign/cuda/index.ts";
+import { NativeError, type Unavailable, UnavailableError } from "../../core/index.ts";
+import { type CudaDriver, DRIVER_FOLDERS, requireCudaDriver, toolkitFolders } from "../cuda/index.ts";
 import {
   bindAll,
   bindOptional,
@@ -12,7 +12,7 @@ import {
   openLibrary,
   type StatusFunction,
   type TextFunction,
-} from "../../../foreign/native/index.ts";
+} from "../native/index.ts";
 import {
   NCCL_OPTIONAL,
   NCCL_PROTOTYPES,
@@ -167,4 +167,9 @@ export function requireNccl(): NcclLibrary {
   const nccl = loadNccl();
   if ("available" in nccl) throw new UnavailableError(nccl.what, nccl.why, nccl.howToGetIt);
   return nccl;
+}
+
+/** Loads what a rank over NCCL calls: NCCL and the CUDA driver. @throws UnavailableError for the first that is missing */
+export function requireEngine(): { readonly library: NcclLibrary; readonly driver: CudaDriver } {
+  return { library: requireNccl(), driver: requireCudaDriver() };
 }
