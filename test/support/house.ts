@@ -34,6 +34,7 @@ export const ROOMS = [
   "runtime/device",
   "runtime/progress",
   "runtime/executor",
+  "runtime/hosts",
   "runtime/backends/threads",
   "runtime/backends/shm",
   "runtime/backends/tcp",

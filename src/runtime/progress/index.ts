@@ -11,6 +11,7 @@ export type { CallTimer } from "./call-recorder.ts";
 export { type Arrival, CallSequence, type Extras, IN_PLACE, JOIN_SEQ, placeOf } from "./call-sequence.ts";
 export type { CallSettlement } from "./call-settlement.ts";
 export { dumpSegment } from "./flight-dump.ts";
+export { type MirrorMessage, NoticeMirror } from "./host-mirror.ts";
 export { blockUntil, Poller } from "./poller.ts";
 export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
 export { QueuedWork } from "./queued-work.ts";

@@ -14,10 +14,9 @@ import {
   openControl,
   releaseHostControl,
 } from "../../memory/index.ts";
-import { dumpSegment } from "../../progress/index.ts";
+import { dumpSegment, NoticeMirror } from "../../progress/index.ts";
 
 import { guardExit } from "./exit-guard.ts";
-import { NcclHostMirror } from "./host-mirror.ts";
 import { checkNcclHandle, type NcclHandle } from "./nccl-handle.ts";
 
 /**
@@ -96,7 +95,7 @@ export function mirrorNcclHost(handle: NcclHandle, isFirst: boolean, send: (mess
   const segment = segmentOf(handle);
   invariant(segment !== undefined, "the host's segment is there while its world lasts");
   const { ranks, generation } = handle;
-  return new NcclHostMirror({ segment, ranks, generation, isFirst, send });
+  return new NoticeMirror({ segment, ranks, generation, isFirst, send });
 }
 
 /** Opens the control segment as one rank; `attachNccl` does. @param numHere ranks of this host @throws FormatError when the file is not what the handle says */

@@ -30,10 +30,10 @@ import {
   type Failure,
   GroupOpenings,
 } from "../../comm/index.ts";
+import { hostMark } from "../../hosts/index.ts";
 import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
-import { hostMark } from "./host-identity.ts";
 import { meet } from "./meet.ts";
 import { HIERARCHY_MODES, type HierarchyMode, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";

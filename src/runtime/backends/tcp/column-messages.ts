@@ -1,5 +1,5 @@
 /** Messages of one collective between hosts: what a rank sends to and receives from members of other hosts, in rounds. */
-import type { HostLayout } from "./host-layout.ts";
+import type { HostLayout } from "../../hosts/index.ts";
 import type { Carrier } from "./schedule-run.ts";
 
 /** Slots of messages: behind those of schedules and of exchanges in two parts. */

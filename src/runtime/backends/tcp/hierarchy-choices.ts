@@ -1,7 +1,7 @@
 /** Which collectives are made host by host: by collective, size and layout; measured in bench/results/tcp-hosts-2026-11-24.md. */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import { CHOICES_SCHEMA_VERSION, type ChoiceDocument, type ChoiceRow } from "../../executor/internal.ts";
-import type { HostLayout } from "./host-layout.ts";
+import type { HostLayout } from "../../hosts/index.ts";
 import type { HierarchyMode } from "./tcp-handle.ts";
 
 export const HIERARCHICAL = "hierarchical";

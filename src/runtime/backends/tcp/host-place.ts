@@ -1,8 +1,7 @@
 /** What a group has once its members know who shares a host: their layout, their memory, and how many pieces went through. */
 
+import { type HostLayout, ownRow } from "../../hosts/index.ts";
 import { type GroupKey, KIND, LANE } from "./frame.ts";
-import type { HostLayout } from "./host-layout.ts";
-import { ownRow } from "./host-layout.ts";
 import type { HostMemory } from "./host-memory.ts";
 import type { Link } from "./link.ts";
 

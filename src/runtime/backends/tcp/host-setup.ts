@@ -3,12 +3,12 @@
  * host makes a file, and the others map it. All do, or none: afterwards every member knows which it is, so that all make
  * their collectives the same way. It is part of the group's first call that may use it, and the file has lost its name then.
  */
+
+import { HOST_MARK_BYTES, type HostLayout, layoutOf, ownRow } from "../../hosts/index.ts";
 import type { SharedArena } from "../../memory/index.ts";
 import { removeSharedArena } from "../../memory/index.ts";
 import type { Place } from "./algorithms.ts";
 import { gatherInRounds } from "./gather-rounds.ts";
-import { HOST_MARK_BYTES } from "./host-identity.ts";
-import { type HostLayout, layoutOf, ownRow } from "./host-layout.ts";
 import { createHostMemory, HostMemory, hostMemoryAt } from "./host-memory.ts";
 import type { Schedule } from "./schedule.ts";
 import { HIERARCHY_MODES, type HierarchyMode } from "./tcp-handle.ts";

@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { readlinkSync } from "node:fs";
-import { machine } from "../../memory/index.ts";
+import { machine } from "../memory/index.ts";
 
 /** Bytes of a host's mark, and what none has. */
 export const HOST_MARK_BYTES = 16;

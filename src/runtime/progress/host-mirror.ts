@@ -1,6 +1,6 @@
 /**
- * One host's part in the agreement of ranks on several hosts; it runs in the launcher. Every host has a control segment of
- * its own. What a rank does in a group that spans hosts it tells in its outbox (memory/outbox.ts); this reads the outboxes of
+ * One host's part in the agreement of ranks on several hosts; it runs in the launcher, or, where there is none on every host, in
+ * each rank, which is then a host of its own here. Every host has a control segment of its own. What a rank does in a group that spans hosts it tells in its outbox (memory/outbox.ts); this reads the outboxes of
  * its host, sends the notices to the other hosts, and does in its own segment what ranks of other hosts have told, in their
  * place: it publishes their calls, compares them with those of this host's ranks, closes and leaves groups.
  *
@@ -8,8 +8,8 @@
  * one rank's alone has a rule of its own: the first host grants turns (memory/turn-arbiter.ts); a failure is sent to all
  * hosts, and each keeps the first that it hears of.
  */
-import type { Failure, HostMirror } from "../../comm/index.ts";
-import { decodeFailure, failureOf } from "../../comm/index.ts";
+import type { Failure, HostMirror } from "../comm/index.ts";
+import { decodeFailure, failureOf } from "../comm/index.ts";
 import {
   bytesOf,
   type ControlSegment,
@@ -23,8 +23,9 @@ import {
   noticeOf,
   numberOf,
   type ReadyTurn,
-} from "../../memory/index.ts";
-import { Agreement, JOIN_SEQ } from "../../progress/index.ts";
+} from "../memory/index.ts";
+import { Agreement } from "./agreement.ts";
+import { JOIN_SEQ } from "./call-sequence.ts";
 
 /** Between two looks at the outboxes, ms: what a call costs nobody, and a first call, or a failure, twice at most. */
 const LOOK_MS = 1;
@@ -37,7 +38,7 @@ const HURRY_MS = 5;
 const RETRY_MS = 1;
 
 /** What the parts of a generation's hosts send each other. */
-type MirrorMessage =
+export type MirrorMessage =
   | { readonly kind: "notices"; readonly notices: readonly (readonly [rank: number, words: Int32Array])[] }
   /** The group, or without one the world, has failed. */
   | { readonly kind: "failed"; readonly key?: GroupKey; readonly failure: Failure }
@@ -77,10 +78,15 @@ export interface MirrorOptions {
   readonly isFirst: boolean;
   /** Sends a message to all other hosts, in order. */
   readonly send: (message: object) => void;
+  /** Ranks of this host, whose outboxes are read; all that there are by default, of which others have nothing in theirs. */
+  readonly here?: readonly number[];
+  /** Fetches what other hosts have sent, before each look. */
+  readonly fetch?: () => void;
 }
 
-export class NcclHostMirror implements HostMirror {
+export class NoticeMirror implements HostMirror {
   readonly #options: MirrorOptions;
+  readonly #here: readonly number[];
   readonly #groups = new Map<string, SharedGroup>();
   readonly #holds = new Map<number, Hold>();
   /** On the first host: the turn that is being granted, and the members whose hosts have not answered. */
@@ -94,6 +100,7 @@ export class NcclHostMirror implements HostMirror {
 
   constructor(options: MirrorOptions) {
     this.#options = options;
+    this.#here = options.here ?? Array.from({ length: options.ranks }, (_, rank) => rank);
     this.#schedule();
   }
 
@@ -126,15 +133,21 @@ export class NcclHostMirror implements HostMirror {
   /** Sends what this host's ranks have told, and does what is due. */
   look(): void {
     if (this.#isClosed) return;
+    this.#options.fetch?.();
     this.#readOutboxes();
     this.#tellFailure();
     this.#grantNext();
   }
 
+  /** The world's ranks that are members of a group, while it is open. */
+  ranksOf(key: GroupKey): readonly number[] | undefined {
+    return this.#groups.get(String(key))?.ranks;
+  }
+
   #readOutboxes(): void {
-    const { segment, ranks, send } = this.#options;
+    const { segment, send } = this.#options;
     const notices: (readonly [number, Int32Array])[] = [];
-    for (let rank = 0; rank < ranks; rank++) {
+    for (const rank of this.#here) {
       segment.readOutbox(rank, (words) => {
         this.#note(rank, words);
         notices.push([rank, words]);

@@ -4,9 +4,9 @@
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { drawnCalls, type Member, ModelRank } from "../../../../test/support/turn-model.ts";
-import { COLLECTIVE, COLLECTIVE_RING, ControlSegment, controlBytes, type GroupControl } from "../../memory/index.ts";
-import { NcclHostMirror } from "./host-mirror.ts";
+import { drawnCalls, type Member, ModelRank } from "../../../test/support/turn-model.ts";
+import { COLLECTIVE, COLLECTIVE_RING, ControlSegment, controlBytes, type GroupControl } from "../memory/index.ts";
+import { NoticeMirror } from "./host-mirror.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 console.log(`mirrors of hosts: seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
@@ -16,7 +16,7 @@ const { load } = Atomics;
 /** Hosts, and messages between them. */
 class Network {
   readonly segments: readonly ControlSegment[];
-  readonly mirrors: readonly NcclHostMirror[];
+  readonly mirrors: readonly NoticeMirror[];
   readonly #buffers: readonly SharedArrayBuffer[];
   readonly #hostOf: readonly number[];
   readonly #under: { readonly from: number; readonly to: number; readonly message: object }[][];
@@ -35,7 +35,7 @@ class Network {
           if (to !== from) this.#under[from * numHosts + to]?.push({ from, to, message: structuredClone(message) });
         }
       };
-      return new NcclHostMirror({ segment, ranks, generation: 1, isFirst: from === 0, send });
+      return new NoticeMirror({ segment, ranks, generation: 1, isFirst: from === 0, send });
     });
     for (const [rank, host] of hostOf.entries()) this.segments[host]?.presence.enter(rank, 1000 + rank, 0);
   }
