@@ -224,6 +224,70 @@ for (const mpi of MPIS) {
 }
 
 describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
+  it("joins ranks of several hosts: groups, a mismatch, a rank that never calls, one that dies", {
+    timeout: 90_000,
+  }, async () => {
+    // Ranks 0 and 2 are on one host, rank 1 on the other.
+    const options = { ranks: 3, backend: "mpi", env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library } } as const;
+    const found = await launch({
+      ...options,
+      backendOptions: { hosts: [0, 1], choices: "exchange" },
+      run: async ({ comm, rank }) => {
+        const told = async (call: () => PromiseLike<unknown> | undefined) => {
+          try {
+            await call();
+            return "no error";
+          } catch (error) {
+            return (error as Error).message;
+          }
+        };
+        const sum = (await comm.allReduce(new Float32Array(3).fill(rank + 1))).at(2);
+        // The first is inside a host, the second spans two.
+        const pairs = [await comm.split(rank === 1 ? 1 : 0), await comm.split(rank < 2 ? 0 : 1)];
+        const sums = pairs.map((pair) =>
+          pair
+            ?.allReduce(new Float32Array(3).fill(rank + 1))
+            .wait()
+            .at(2),
+        );
+        const served = pairs.map((pair) => Object.keys(pair?.stats().choices ?? {}).join());
+        const objects = await comm.gatherObjects({ rank });
+        const apart = await comm.split(0);
+        const mismatch = await told(() => apart?.allReduce(new Float32Array(rank === 1 ? 4 : 8)));
+        const late = await comm.split(0);
+        await comm.barrier();
+        const never = rank === 1 ? "" : await told(() => late?.barrier({ timeoutMs: 700 }));
+        await comm.barrier();
+        return { sum, sums, served, objects, mismatch, never };
+      },
+    });
+    expect(found.map(({ sum }) => sum)).toEqual([6, 6, 6]);
+    expect(found.map(({ sums }) => sums)).toEqual([
+      [4, 3],
+      [2, 3],
+      [4, 3],
+    ]);
+    expect(found.map(({ served }) => served[0])).toEqual(["all_reduce exchange", "", "all_reduce exchange"]);
+    expect(found[1]?.objects).toEqual([{ rank: 0 }, { rank: 1 }, { rank: 2 }]);
+    for (const { mismatch } of found) {
+      expect(mismatch).toMatch(/rank [02]: all_reduce\(f32\[8\], sum\)/);
+      expect(mismatch).toMatch(/rank 1: all_reduce\(f32\[4\], sum\)/);
+    }
+    for (const rank of [0, 2]) expect(found[rank]?.never).toMatch(/within 700 ms; .*missing: ranks \[.*1.*\]/);
+    const dead = launch({
+      ...options,
+      backendOptions: { hosts: [0, 1] },
+      run: async ({ comm, rank }) => {
+        await comm.barrier();
+        if (rank === 1) process.kill(process.pid, "SIGKILL");
+        await comm.barrier();
+      },
+    });
+    await expect(dead).rejects.toMatchObject({ code: "RANK_FAILED", rank: 1 });
+    const nonsense = launch({ ...options, backendOptions: { hosts: [0, -1] }, run: async () => {} });
+    await expect(nonsense).rejects.toThrow(/hosts.*1 to 16 integers from 0/);
+  });
+
   it("sums where some ranks are in place and others are not, which MPI has no call for", {
     timeout: 60_000,
   }, async () => {

@@ -30,6 +30,10 @@ export interface MpiAbi {
   readonly inPlace: number;
   /** Given instead of a status that nobody reads. */
   readonly statusIgnore: number;
+  /** Receives from whoever has sent. */
+  readonly anySource: number;
+  /** MPI_THREAD_FUNNELED: only the thread that initialised MPI calls it. */
+  readonly threadFunneled: number;
   /** Reads the handles; Open MPI's are looked up in the library. */
   handles(library: NativeLibrary): MpiHandles;
 }
@@ -55,6 +59,8 @@ const OPEN_MPI: MpiAbi = {
   handleBytes: 8,
   inPlace: 1,
   statusIgnore: 0,
+  anySource: -1,
+  threadFunneled: 1,
   handles(library) {
     const at = (symbol: string) => Number(library.address(symbol));
     const op = (name: MpiOpName) => at(`ompi_mpi_op_${name}`);
@@ -83,6 +89,8 @@ const MPICH: MpiAbi = {
   handleBytes: 4,
   inPlace: -1,
   statusIgnore: 1,
+  anySource: -2,
+  threadFunneled: 1,
   handles: () => ({
     commWorld: 0x44000000,
     errorsReturn: 0x54000001,
@@ -116,6 +124,8 @@ const MPI_5: MpiAbi = {
   handleBytes: 8,
   inPlace: 1,
   statusIgnore: 0,
+  anySource: -1,
+  threadFunneled: 1024,
   handles: () => ({
     commWorld: 0x101,
     errorsReturn: 0x142,

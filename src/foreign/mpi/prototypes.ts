@@ -20,6 +20,8 @@ export const MPI_PROTOTYPES = {
   MPI_Group_incl: "int f(H group, int n, A ranks, A out)",
   MPI_Group_free: "int f(A group)",
   MPI_Test: "int f(A request, A flag, A status)",
+  MPI_Iprobe: "int f(int from, int tag, H comm, A flag, A status)",
+  MPI_Recv: "int f(A buffer, int count, H dtype, int from, int tag, H comm, A status)",
   MPI_Isend: "int f(A buffer, int count, H dtype, int to, int tag, H comm, A request)",
   MPI_Irecv: "int f(A buffer, int count, H dtype, int from, int tag, H comm, A request)",
   MPI_Ibarrier: "int f(H comm, A request)",

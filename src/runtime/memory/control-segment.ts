@@ -66,9 +66,10 @@ export class ControlSegment {
   /**
    * Says that ranks of this world are on other hosts, which are told from now on what `rank` does in groups with them.
    * The segment was made for several hosts; call it before any group is opened.
+   * @param look passes on what is told, and takes what others tell, where this thread does that itself
    */
-  tellHosts(rank: number, remote: ReadonlySet<number>): void {
-    const outbox = new Outbox(this.#words, this.#layout.outbox(rank), () => this.failed);
+  tellHosts(rank: number, remote: ReadonlySet<number>, look: () => void = () => {}): void {
+    const outbox = new Outbox(this.#words, this.#layout.outbox(rank), () => this.failed, look);
     this.#across = { outbox, remote };
   }
 

@@ -38,7 +38,8 @@ export function openControl({ control, ...world }: SharedControl, numHere = worl
 /**
  * Opens the segment and takes the place of `rank` for this thread. Where it cannot, the segment is closed.
  * @param all every rank of the world
- * @param remote those of other hosts
+ * @param remote those of other hosts, which are told in this segment what the rank does
+ * @param numHere ranks that open this segment
  * @throws InvalidArgumentError saying who stands in the way; OutOfMemoryError when too many groups are open; as `openControl`
  */
 export function enterControl(
@@ -46,8 +47,9 @@ export function enterControl(
   rank: number,
   all: readonly number[],
   remote: readonly number[] = [],
+  numHere: number = all.length - remote.length,
 ): EnteredControl {
-  const { segment, close } = openControl(shared, all.length - remote.length);
+  const { segment, close } = openControl(shared, numHere);
   const inTheWay = segment.presence.enter(rank, process.pid, threadId);
   if (inTheWay !== undefined) {
     close();

@@ -100,12 +100,15 @@ export class Outbox {
   readonly #words: Int32Array;
   readonly #at: number;
   readonly #isOver: () => boolean;
+  /** Has what is told passed on, and what others tell taken, where no launcher does. */
+  readonly look: () => void;
 
   /** @param isOver whether the world has failed: then nobody need be told anything more */
-  constructor(words: Int32Array, at: number, isOver: () => boolean) {
+  constructor(words: Int32Array, at: number, isOver: () => boolean, look: () => void = () => {}) {
     this.#words = words;
     this.#at = at;
     this.#isOver = isOver;
+    this.look = look;
   }
 
   /** How far it is written, which nobody else changes. */
@@ -155,6 +158,7 @@ export class Outbox {
     if (this.#isFree(length)) return true;
     let [looked, waitedMs] = [performance.now(), 0];
     while (!this.#isFree(length)) {
+      this.look();
       if (this.#isOver()) return false;
       const now = performance.now();
       waitedMs += pauseMs(now - looked);
@@ -198,6 +202,11 @@ export class GroupOutbox {
 
   tell(kind: number, payload: ArrayLike<number> = []): void {
     this.#outbox.tell(kind, this.#key, payload);
+  }
+
+  /** See `Outbox.look`. */
+  look(): void {
+    this.#outbox.look();
   }
 
   publish(lane: Lane, seq: number, call: number, count: number, hash: number): void {

@@ -132,7 +132,13 @@ export class Turns {
     const own = this.#offerAt(this.#member);
     const across = this.#across;
     const isOffered = across !== undefined && Atomics.load(this.#words, own) !== 0;
-    if (!withdrawOffer(this.#words, own, this.#at.isOver, across && GRANT_ACROSS_MS)) return false;
+    const { isOver } = this.#at;
+    const isOverAcross = () => {
+      // Who holds the offer may be heard of by this thread alone.
+      across?.look();
+      return isOver();
+    };
+    if (!withdrawOffer(this.#words, own, isOverAcross, across && GRANT_ACROSS_MS)) return false;
     // An offer that could not be taken back, since its holder may be dead, keeps its lanes: it may still be granted.
     if (Atomics.load(this.#words, own) === 0) this.#forgetPairs();
     if (isOffered) across.tell(NOTICE.withdraw);

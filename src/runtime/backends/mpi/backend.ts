@@ -20,23 +20,26 @@ import {
   closeEach,
   DEFAULT_TIMEOUT_MS,
   type Failure,
+  type FlightDump,
   failureOf,
   type GroupCommunicator,
   GroupOpenings,
 } from "../../comm/index.ts";
 import type { RankDevice } from "../../device/index.ts";
 import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
-import { type EnteredControl, enterControl, type OpenControl } from "../../memory/index.ts";
-import { Poller } from "../../progress/index.ts";
+import { type EnteredControl, enterControl } from "../../memory/index.ts";
+import { dumpSegment, Poller } from "../../progress/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
 import type { HostChoices } from "./host-choices.ts";
 import type { HostPlans } from "./host-plans.ts";
 import { MpiDevice } from "./mpi-device.ts";
 import type { MpiGroup } from "./mpi-group.ts";
-import { MAX_MPI_RANKS, type MpiHandle } from "./mpi-handle.ts";
+import { MAX_MPI_RANKS, type MpiHandle, partOf } from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
 import { MpiRank } from "./mpi-rank.ts";
+import { NoticeMessages } from "./notice-messages.ts";
+import { type OpenedGroup, WorldControl } from "./world-control.ts";
 import { freeTensor, type WorldTerm, worldTensor } from "./world-storage.ts";
 
 /** What the mpi backend is told. */
@@ -57,6 +60,11 @@ export interface MpiOptions {
    * and calls on them go through page-locked memory of the host. By default tensors are in host memory.
    */
   readonly devices?: readonly number[];
+  /**
+   * Pretended hosts on one machine, to try what several do: the number of each rank's host, and again from the first for more
+   * ranks. Ranks of different ones share no memory, and know of each other through MPI alone.
+   */
+  readonly hosts?: readonly number[];
 }
 
 /**
@@ -71,7 +79,8 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
     throw new InvalidArgumentError("rank", described(place), `MPI's own, rank ${mpi.rank} of ${mpi.size}`);
   }
   const all = Array.from({ length: mpi.size }, (_, r) => r);
-  const control = enterControl(handle, rank, all);
+  const numHere = handle.hosts?.filter((host) => host === handle.hosts?.[rank]).length ?? mpi.size;
+  const control = enterControl({ ...handle, control: partOf(handle, rank).control }, rank, all, [], numHere);
   const poller = new Poller();
   let device: MpiDevice | undefined;
   try {
@@ -80,7 +89,7 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
       const place = { rank, generation: handle.generation, timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS };
       device = new MpiDevice(ordinal, place, control.segment, poller);
     }
-    return new MpiBackend({ mpi, handle, rank, control, poller, device }, options);
+    return new MpiBackend({ mpi, handle, rank, control, poller, device, numHere }, options);
   } catch (error) {
     device?.close(false);
     control.withdraw();
@@ -89,11 +98,13 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
 }
 
 /** What the ranks of this host have for plans. */
-function hostPlansOf({ arena, ranks, choices, topology, measures }: MpiHandle): HostPlans | undefined {
+function hostPlansOf(handle: MpiHandle, rank: number, numHere: number): HostPlans | undefined {
+  const { ranks, choices, topology, measures } = handle;
+  const { arena } = partOf(handle, rank);
   if (arena === undefined) return undefined;
   const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
   if (choices !== undefined) registerStoredPlans(choices);
-  return { arena: new HostArena(arena, ranks), documents, topology, measures };
+  return { arena: new HostArena(arena, ranks, numHere), documents, topology, measures };
 }
 
 /** What a rank has opened before it opens communicators. */
@@ -104,6 +115,15 @@ interface OpenedParts {
   readonly control: EnteredControl;
   readonly poller: Poller;
   readonly device: MpiDevice | undefined;
+  /** Ranks on this host. */
+  readonly numHere: number;
+}
+
+/** Where this rank says what it calls. */
+function worldControlOf({ mpi, handle, rank, control }: OpenedParts): WorldControl {
+  const { hosts } = handle;
+  if (hosts === undefined) return new WorldControl(control.segment, rank);
+  return new WorldControl(control.segment, rank, { hosts, notices: new NoticeMessages(mpi, ++mpi.numJoined, handle) });
 }
 
 export class MpiBackend implements Backend {
@@ -113,7 +133,7 @@ export class MpiBackend implements Backend {
   readonly generation: number;
   readonly world: GroupCommunicator<MpiGroup>;
   readonly #rank: MpiRank;
-  readonly #control: OpenControl;
+  readonly #control: EnteredControl;
   readonly #term: WorldTerm;
   readonly #openings = new GroupOpenings();
   readonly #device: MpiDevice | undefined;
@@ -124,7 +144,8 @@ export class MpiBackend implements Backend {
   #closed = false;
   #freed = false;
 
-  constructor({ mpi, handle, rank, control, poller, device }: OpenedParts, options: MpiOptions) {
+  constructor(parts: OpenedParts, options: MpiOptions) {
+    const { mpi, handle, rank, control, poller, device, numHere } = parts;
     this.#device = device;
     if (device !== undefined) {
       this.device = device.at;
@@ -139,7 +160,7 @@ export class MpiBackend implements Backend {
     this.#term = { generation, closed: undefined };
     this.#rank = new MpiRank({
       mpi,
-      segment: control.segment,
+      control: worldControlOf(parts),
       rank,
       worldSize,
       generation,
@@ -147,20 +168,28 @@ export class MpiBackend implements Backend {
       strictWork: options.strictWork ?? false,
       capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS, device?.at.device.info.name),
       at: device?.at,
-      host: hostPlansOf(handle),
+      host: hostPlansOf(handle, rank, numHere),
       poller,
     });
     const all = Array.from({ length: worldSize }, (_, r) => r);
-    this.world = this.#rank.communicator("world", all, control.world, mpi.comm);
+    this.world = this.#rank.communicator("world", all, this.#openWorld(all), mpi.comm);
     // Last: what is refused above is no world.
     mpi.numWorlds++;
+  }
+
+  /** The group of all ranks; on several hosts, those of this one have entered a group of theirs beside it. */
+  #openWorld(all: readonly number[]): OpenedGroup {
+    const { world } = this.#control;
+    const { notices } = this.#rank.options.control;
+    if (notices === undefined) return { control: world, spansHosts: false };
+    return { control: notices.segment.group("world", all, 0, this.rank), spansHosts: true, row: world };
   }
 
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {
     checkGroup(name, ranks, this.worldSize, this.rank);
     const member = ranks.indexOf(this.rank);
-    const control = this.#rank.options.segment.group(name, ranks, this.#openings.next(name, ranks), member, "named");
-    return this.#rank.communicator(name, ranks, control).ready();
+    const opened = this.#rank.options.control.group(name, ranks, this.#openings.next(name, ranks), member, "named");
+    return this.#rank.communicator(name, ranks, opened).ready();
   }
 
   get lost(): string | undefined {
@@ -189,11 +218,18 @@ export class MpiBackend implements Backend {
   }
 
   fail(rank: number, cause: string, blamed = rank): void {
-    this.#rank.options.segment.fail({ code: "RANK_FAILED", rank: blamed, generation: this.generation, cause });
+    this.#rank.options.control.fail({ code: "RANK_FAILED", rank: blamed, generation: this.generation, cause });
   }
 
   get failure(): Failure | undefined {
-    return this.#freed ? undefined : this.#rank.options.segment.failure;
+    return this.#freed ? undefined : this.#rank.options.control.failure;
+  }
+
+  /** What ranks of several hosts did last, as this one knows it; on one host their launcher reads that. */
+  get flight(): FlightDump | undefined {
+    const { rank, worldSize, generation } = this;
+    const segment = this.#rank.options.control.notices?.segment;
+    return segment && dumpSegment(segment, { backend: "mpi", generation, worldSize }, (other) => other === rank);
   }
 
   capabilities(): Capabilities {
@@ -214,7 +250,7 @@ export class MpiBackend implements Backend {
     const error = cause instanceof ChoraleError ? cause : new AbortedError(cause.message);
     const first = this.#rank.groups.find(({ queue }) => queue.cause !== undefined)?.queue.cause;
     // Peers are to read what failed here first, and not that this rank has left because of it.
-    if (first !== undefined) this.#rank.options.segment.fail(failureOf(first));
+    if (first !== undefined) this.#rank.options.control.fail(failureOf(first));
     else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     for (const { queue } of this.#rank.groups) queue.abandon(error);
     // The others may be waiting in MPI for ever.
@@ -227,12 +263,12 @@ export class MpiBackend implements Backend {
     this.#freed = true;
     this.#term.closed = why;
     const { poller, options } = this.#rank;
-    const { segment } = options;
+    const { control } = options;
     poller.close();
     this.#rank.options.mpi.numWorlds--;
     // Of a dead rank MPI_Finalize would wait for ever.
-    if (segment.failure?.code === "RANK_FAILED") this.#rank.options.mpi.broken = true;
-    segment.presence.end(this.rank);
+    if (control.failure?.code === "RANK_FAILED") this.#rank.options.mpi.broken = true;
+    control.close();
     this.#device?.close(options.mpi.broken);
     this.#control.close();
   }

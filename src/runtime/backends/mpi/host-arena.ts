@@ -68,11 +68,15 @@ export class HostArena implements ExecutorMemory {
   #free: { at: number; bytes: number }[];
   readonly #taken = new Map<number, number>();
 
-  /** @throws FormatError, NativeError */
-  constructor(arena: SharedArena, ranks: number) {
+  /**
+   * @param ranks of the world
+   * @param numHere of them on this host
+   * @throws FormatError, NativeError
+   */
+  constructor(arena: SharedArena, ranks: number, numHere: number = ranks) {
     const numPages = pages(arena.sizeBytes) + pages(OWN_BYTES);
     this.#memory = newSharedMemory(numPages, numPages);
-    attachSharedArena(arena, this.#memory.buffer, ranks);
+    attachSharedArena(arena, this.#memory.buffer, numHere);
     this.#ranks = ranks;
     this.bytes = new Uint8Array(this.#memory.buffer);
     this.address = Number(addressOf(this.bytes));

@@ -1,50 +1,76 @@
 /**
  * Joins processes that MPI's launcher started into a world, without a rendezvous of chorale's: they know each other through
- * MPI. Rank 0 makes what they share, and tells them where it is.
+ * MPI. The first rank of each host makes what its ranks share, and tells them where it is.
  */
-import { hostname } from "node:os";
-import { AbortedError, FormatError, TimeoutError, UnsupportedError } from "../../../core/index.ts";
+import { availableParallelism } from "node:os";
+import { AbortedError, FormatError, TimeoutError } from "../../../core/index.ts";
 import { checkRanks, DEFAULT_TIMEOUT_MS, type EngineJoin, type JoinedEngine } from "../../comm/index.ts";
+import { hostMark } from "../../hosts/index.ts";
 import { machine, nap } from "../../memory/index.ts";
 import { attachMpi } from "./backend.ts";
 import { devicesOfEnvironment } from "./device-list.ts";
-import { choicesOfEnvironment } from "./host-choices.ts";
-import { checkMpiHandle, createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, releaseMpiHost } from "./mpi-handle.ts";
+import { choicesOfEnvironment, type HostChoices } from "./host-choices.ts";
+import {
+  checkMpiHandle,
+  createMpiHost,
+  dumpMpiFlight,
+  MAX_MPI_RANKS,
+  type MpiHandle,
+  releaseMpiHost,
+} from "./mpi-handle.ts";
 import { type MpiProcess, startMpi } from "./mpi-process.ts";
 
 /** Most that a rank may tell the others: where the shared memory is, with tables of choices. */
 const MAX_NOTE_BYTES = 4 * 2 ** 20;
 const NAP_MS = 0.2;
 
-/** Joins the world of all processes of this job. @throws UnsupportedError for several hosts, UnavailableError, TimeoutError, InvalidArgumentError for CHORALE_MPI_CHOICES and CHORALE_MPI_DEVICES */
+/** What a rank tells all others first. */
+interface Arrival {
+  readonly host: string;
+  /** Of pretended hosts there are several on one. */
+  readonly machine: string;
+  /** What serves calls, as its environment says: all ranks do as the first one is told. */
+  readonly choices: HostChoices | undefined;
+}
+
+/** Joins the world of all processes of this job. @throws UnavailableError, TimeoutError, InvalidArgumentError for CHORALE_MPI_CHOICES and CHORALE_MPI_DEVICES */
 export async function joinMpi({ timeoutMs = DEFAULT_TIMEOUT_MS, generation }: EngineJoin): Promise<JoinedEngine> {
   const choices = choicesOfEnvironment();
   const mpi = startMpi();
-  checkRanks(
-    { name: "mpi", maxRanks: MAX_MPI_RANKS, usesDevices: false },
-    mpi.size,
-    "number of ranks (of MPI's launcher)",
-  );
-  const devices = devicesOfEnvironment(mpi.size);
-  const hosts = exchange(mpi, `${hostname()} (${machine()})`, timeoutMs);
-  if (new Set(hosts).size > 1) {
-    const where = [...new Set(hosts)].map((host) => `${hosts.filter((one) => one === host).length} on ${host}`);
-    throw new UnsupportedError("a world of several hosts on the mpi backend", `the ranks are ${where.join(", ")}`);
-  }
-  const made = mpi.rank === 0 ? createMpiHost({ ranks: mpi.size, generation }, choices) : undefined;
+  const { rank, size } = mpi;
+  checkRanks({ name: "mpi", maxRanks: MAX_MPI_RANKS, usesDevices: false }, size, "number of ranks (of MPI's launcher)");
+  const devices = devicesOfEnvironment(size);
+  const host = hostMark({ folder: undefined, joined: true })?.toString("hex") ?? `rank ${rank}`;
+  const notes = exchange(mpi, JSON.stringify({ host, machine: machine(), choices } satisfies Arrival), timeoutMs);
+  const arrived = notes.map((note) => parse(note) as Arrival);
+  const marks = arrived.map((one) => one.host);
+  const hosts = marks.map((mark) => marks.indexOf(mark));
+  const here = hosts.flatMap((mark, other) => (mark === hosts[rank] ? [other] : []));
+  const [first = 0] = here;
+  mpi.crowded = arrived.filter((one) => one.machine === machine()).length > availableParallelism();
+  const world = { ranks: size, generation, numHere: here.length };
+  const made = first === rank ? createMpiHost(world, arrived[0]?.choices) : undefined;
   try {
-    const [told = ""] = exchange(mpi, made === undefined ? "" : JSON.stringify(made), timeoutMs);
-    const handle = checkMpiHandle(parse(told));
-    const backend = attachMpi(handle, mpi.rank, { timeoutMs, ...(devices !== undefined && { devices }) });
+    const told = exchange(mpi, made === undefined ? "" : JSON.stringify(made), timeoutMs);
+    const handle = { ...handleOf(told, first, 0), ...(here.length < size && { hosts }) };
+    const backend = attachMpi(handle, rank, { timeoutMs, ...(devices !== undefined && { devices }) });
     return {
       backend,
       release: () => made && releaseMpiHost(made),
-      readFlight: made === undefined ? undefined : () => dumpMpiFlight(made),
+      readFlight: made === undefined ? undefined : () => backend.flight ?? dumpMpiFlight(made),
     };
   } catch (error) {
     if (made !== undefined) releaseMpiHost(made);
     throw error;
   }
+}
+
+/** What the first rank of a host has made; what serves calls is told by the first rank of all. */
+function handleOf(told: readonly string[], ofHost: number, ofAll: number): MpiHandle {
+  const own = checkMpiHandle(parse(told[ofHost] ?? ""));
+  const { choices, measures } = checkMpiHandle(parse(told[ofAll] ?? ""));
+  const { choices: _, ...rest } = own;
+  return { ...rest, measures, ...(choices !== undefined && { choices }) };
 }
 
 /** Gives every rank a note of every other. @throws TimeoutError when one of them does not come, AbortedError when it is too long */

@@ -1,16 +1,16 @@
 /** What a group knows of its rank; mpi-rank.ts puts it together. */
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { RankDevice } from "../../device/index.ts";
-import type { ControlSegment, GroupControl } from "../../memory/index.ts";
 import type { Poller } from "../../progress/index.ts";
 import type { HostPlans } from "./host-plans.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
+import type { OpenedGroup, WorldControl } from "./world-control.ts";
 
 export interface MpiRankOptions {
   readonly poller: Poller;
   readonly mpi: MpiProcess;
-  readonly segment: ControlSegment;
+  readonly control: WorldControl;
   /** Rank in the world. */
   readonly rank: number;
   readonly worldSize: number;
@@ -29,7 +29,7 @@ export interface MpiContext {
   /** The kernels, built at the first call that needs them. */
   readonly kernels: () => ReductionKernels;
   /** Makes the communicator of a new group. */
-  communicator(group: string, ranks: readonly number[], control: GroupControl): Communicator;
+  communicator(group: string, ranks: readonly number[], opened: OpenedGroup): Communicator;
   /** Forgets a group that was closed. */
   retire(group: object): void;
 }

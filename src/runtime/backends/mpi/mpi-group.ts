@@ -161,7 +161,7 @@ export class MpiGroup implements GroupDriver {
     const { control } = this.queue.options;
     const label = how === "split" ? `${name}:${color}` : name;
     const own = ranks.indexOf(this.#rank.options.rank);
-    const child = this.#rank.options.segment.group(`${this.place.group}>${label}`, ranks, nth, own, control.key);
+    const child = this.#rank.options.control.group(`${this.place.group}>${label}`, ranks, nth, own, control.key, name);
     return this.#rank.communicator(name, ranks, child);
   }
 

@@ -5,11 +5,26 @@ import { hostSegment } from "../../memory/index.ts";
 import type { MpiOptions } from "./backend.ts";
 import { devicesProblem } from "./device-list.ts";
 import { CHOICE_WORDS } from "./host-choices.ts";
-import { createMpiHost, dumpMpiFlight, MAX_MPI_RANKS, type MpiHandle, releaseMpiHost } from "./mpi-handle.ts";
+import { hostsProblem } from "./host-list.ts";
+import {
+  createMpiHost,
+  dumpMpiFlight,
+  MAX_MPI_RANKS,
+  type MpiHandle,
+  partOf,
+  partsOf,
+  releaseMpiHost,
+} from "./mpi-handle.ts";
 
 export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
   name: "mpi",
-  options: { timeoutMs: isDuration, strictWork: isFlag, choices: isChoices(CHOICE_WORDS), devices: devicesProblem },
+  options: {
+    timeoutMs: isDuration,
+    strictWork: isFlag,
+    choices: isChoices(CHOICE_WORDS),
+    devices: devicesProblem,
+    hosts: hostsProblem,
+  },
   isolations: ["process"],
   isolationReason: "whose ranks are processes, since MPI knows no others",
   maxRanks: MAX_MPI_RANKS,
@@ -19,12 +34,16 @@ export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
     requireMpi();
     return MAX_MPI_RANKS;
   },
-  createHost: (spec, { choices }) => createMpiHost(spec, choices),
+  createHost: (spec, { choices, hosts }) => createMpiHost(spec, choices, hosts),
   releaseHost: releaseMpiHost,
   attach: async (host, rank, options) => (await import("./backend.ts")).attachMpi(host, rank, options),
-  fail: ({ control, generation }, rank, cause, _everybody, blamed = rank) =>
-    void hostSegment(control)?.fail({ code: "RANK_FAILED", rank: blamed, generation, cause }),
-  bury: ({ control }, rank) => hostSegment(control)?.presence.bury(rank),
+  fail: (handle, rank, cause, _everybody, blamed = rank) => {
+    const { generation } = handle;
+    for (const { control } of partsOf(handle)) {
+      hostSegment(control)?.fail({ code: "RANK_FAILED", rank: blamed, generation, cause });
+    }
+  },
+  bury: (handle, rank) => hostSegment(partOf(handle, rank).control)?.presence.bury(rank),
   readFlight: dumpMpiFlight,
   libraries: async () => (await import("../../../foreign/mpi/index.ts")).mpiLibraries(),
   async startTogether(ranks, program, folder, given) {

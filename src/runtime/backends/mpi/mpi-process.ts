@@ -10,8 +10,6 @@ import { emptyAddress, HostAddresses } from "../../memory/index.ts";
 import { RequestPool } from "./request-pool.ts";
 import { StagingPool } from "./staging-pool.ts";
 
-/** MPI_THREAD_FUNNELED: only the thread that initialised MPI calls it. */
-const THREAD_FUNNELED = 1;
 /** Tag of the messages by which a group is made; one group of a rank is made at a time. */
 const GROUP_TAG = 20;
 
@@ -32,12 +30,15 @@ export class MpiProcess {
   broken = false;
   /** Worlds of this process that have not ended. */
   numWorlds = 0;
+  /** Worlds of several hosts that it has joined. */
+  numJoined = 0;
+  #noticeComm: number | undefined;
 
   constructor(library: MpiLibrary) {
     const { api, handles } = library;
     this.library = library;
     if (library.integer("MPI_Initialized", (out) => api.MPI_Initialized(out)) === 0) {
-      library.integer("MPI_Init_thread", (out) => api.MPI_Init_thread(0, 0, THREAD_FUNNELED, out));
+      library.integer("MPI_Init_thread", (out) => api.MPI_Init_thread(0, 0, library.abi.threadFunneled, out));
     }
     // Of the world too: what goes wrong before there is another communicator must not end the process.
     library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(handles.commWorld, handles.errorsReturn));
@@ -49,6 +50,17 @@ export class MpiProcess {
     this.requests = new RequestPool(library);
     this.crowded = this.size > availableParallelism();
     process.once("exit", (code) => this.#finalize(code));
+  }
+
+  /** For messages about calls, apart from what calls send: made by all processes together, when one of them asks first. */
+  get noticeComm(): number {
+    const { api, handles } = this.library;
+    if (this.#noticeComm === undefined) {
+      const comm = this.library.handle("MPI_Comm_dup", (out) => api.MPI_Comm_dup(this.comm, out));
+      this.library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(comm, handles.errorsReturn));
+      this.#noticeComm = comm;
+    }
+    return this.#noticeComm;
   }
 
   /** Makes the communicator of `ranks`, in that order. All of them call it, and it blocks until they have. */

@@ -6,7 +6,7 @@
 import { overlaps } from "../../../collectives/index.ts";
 import { AbortedError } from "../../../core/index.ts";
 import { errorOf } from "../../comm/index.ts";
-import { COLLECTIVE } from "../../memory/index.ts";
+import { COLLECTIVE, type GroupControl } from "../../memory/index.ts";
 import {
   type Arrival,
   CallQueue,
@@ -19,6 +19,7 @@ import {
 import type { HostArena } from "./host-arena.ts";
 import type { CallTarget, MpiEntry } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
+import type { WorldControl } from "./world-control.ts";
 
 /** How long a waiting thread tests without a pause while data moves, ms; while members are still missing. */
 const SPIN_MS = { moving: 20, waiting: 0.3 } as const;
@@ -37,6 +38,10 @@ export interface MpiQueueOptions extends CallQueueOptions {
   readonly comm: number | undefined;
   /** Where this host's groups run plans, if they do. */
   readonly arena?: HostArena | undefined;
+  /** Where its members take turns, if not in `control`. */
+  readonly turns?: GroupControl | undefined;
+  /** In a world of several hosts: where the others are heard of, and whether some of them are members. */
+  readonly elsewhere?: { readonly world: WorldControl; readonly spansHosts: boolean } | undefined;
 }
 
 const isCollective = ({ ready }: MpiEntry): boolean => ready === undefined;
@@ -98,6 +103,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   push(entry: MpiEntry): void {
     if (!this.take(entry)) return;
     this.waiting.push(entry);
+    if (this.options.elsewhere?.spansHosts === true) this.options.elsewhere.world.look();
     this.pump();
     this.options.poller.add(this, entry.issuedAt);
   }
@@ -147,26 +153,32 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     if (own !== undefined && own !== comm && this.cause === undefined && !mpi.broken) mpi.freeGroup(own);
     this.#target = undefined;
     control.leave();
+    this.options.turns?.leave();
+  }
+
+  get #turns(): GroupControl {
+    return this.options.turns ?? this.options.control;
   }
 
   /** Opens the communicator if all members are there. @returns whether it is open */
   #open(): boolean {
     if (this.#target !== undefined) return true;
-    const { mpi, control, ranks, poller } = this.options;
+    const { mpi, control, ranks, poller, elsewhere } = this.options;
     if (this.closed || this.cause !== undefined) return false;
     for (let member = 0; member < control.size; member++) {
       if (control.issued(member, COLLECTIVE) === 0) return false;
     }
-    if (control.size > 1 && !control.turn(JOIN_SEQ, ranks)) {
+    if (control.size > 1 && !this.#turns.turn(JOIN_SEQ, ranks)) {
       poller.hurry();
-      return false;
+      elsewhere?.world.look();
+      if (!this.#turns.granted) return false;
     }
     try {
       this.#target = this.#targetOf(mpi.createGroup(ranks));
     } catch (error) {
       this.fail(error);
     } finally {
-      control.endTurn(ranks);
+      this.#turns.endTurn(ranks);
     }
     return this.#target !== undefined;
   }
@@ -235,6 +247,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
         this.adopt();
         return;
       }
+      this.options.elsewhere?.world.look();
       if (now < this.#sweepUntil && this.#sweep() === 0) this.#sweepUntil = 0;
       // MPI goes on with the calls of all groups; the plans of other groups are gone on with here.
       for (const call of this.options.arena?.running ?? NONE) call.advance();
@@ -244,6 +257,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
 
   /** One round: tests what runs, and begins what may begin. */
   #step(): void {
+    // While data moves, MPI is called for that.
+    if (this.running.length === 0 && this.options.elsewhere?.spansHosts === true) this.options.elsewhere.world.look();
     const target = this.#target;
     const running = this.running;
     for (let i = 0; i < running.length && target !== undefined; ) {
@@ -296,7 +311,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     const { control } = this.options;
     if (this.#target !== undefined || this.cause !== undefined || control.size === 1) return;
     if (control.failure?.code === "RANK_FAILED") return;
-    while (this.#target === undefined && !control.withdraw()) if (!this.#open()) return;
+    while (this.#target === undefined && !this.#turns.withdraw()) if (!this.#open()) return;
   }
 
   protected finishWhole(limitMs: number): void {
@@ -307,7 +322,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   }
 
   protected stopEngine(): void {
-    this.options.control.endTurn(this.options.ranks);
+    this.#turns.endTurn(this.options.ranks);
     const { mpi } = this.options;
     for (const { activities } of this.running) for (const one of activities) one.stop?.();
     if (this.running.length > 0) {

@@ -1,12 +1,12 @@
 /** One rank's end of MPI: its groups, and what they share. */
 import { GroupCommunicator } from "../../comm/index.ts";
-import type { GroupControl } from "../../memory/index.ts";
 import type { Poller } from "../../progress/index.ts";
 import { HostGroup } from "./host-plans.ts";
 import type { MpiContext, MpiRankOptions } from "./mpi-context.ts";
 import { MpiGroup } from "./mpi-group.ts";
 import { MpiQueue } from "./mpi-queue.ts";
 import { ReductionKernels } from "./reduction-kernels.ts";
+import type { OpenedGroup } from "./world-control.ts";
 
 export class MpiRank implements MpiContext {
   readonly options: MpiRankOptions;
@@ -29,21 +29,23 @@ export class MpiRank implements MpiContext {
   communicator(
     group: string,
     ranks: readonly number[],
-    control: GroupControl,
+    opened: OpenedGroup,
     comm?: number,
   ): GroupCommunicator<MpiGroup> {
     const { poller } = this;
-    const { mpi, generation, host } = this.options;
+    const { mpi, generation, host, control: world } = this.options;
+    const { control, spansHosts, turns } = opened;
     const { index, member } = control;
     // Before the queue says to the others that this member is there.
     const plans =
-      host !== undefined && HostGroup.fits(ranks.length, index)
+      host !== undefined && !spansHosts && HostGroup.fits(ranks.length, index)
         ? new HostGroup(host, group, ranks, member, index)
         : undefined;
     const arena = host?.arena;
+    const elsewhere = world.notices === undefined ? undefined : { world, spansHosts };
     const driver = new MpiGroup(
       this,
-      new MpiQueue({ mpi, control, poller, group, ranks, generation, comm, arena }),
+      new MpiQueue({ mpi, control, poller, group, ranks, generation, comm, arena, elsewhere, turns }),
       plans,
     );
     const communicator = new GroupCommunicator(driver);
