@@ -47,6 +47,8 @@ export interface LocalOptions {
   readonly dtype: DType;
   readonly op?: ReduceOp;
   readonly seed?: number;
+  /** As where the ranks meet after every launch too: they do, as `launch` ends when all have. */
+  readonly meets?: boolean;
 }
 
 /** Where a rank's buffers lie, in bytes, and how many they have. */
@@ -75,7 +77,7 @@ export class LocalRanks implements RanksOfOneMemory {
   readonly #table: number;
   readonly #random: Random;
 
-  constructor(plan: ExecutionPlan, { dtype, op, seed = 1 }: LocalOptions) {
+  constructor(plan: ExecutionPlan, { dtype, op, seed = 1, meets = false }: LocalOptions) {
     this.plan = plan;
     this.#random = new Random(seed);
     compiled ??= buildExecutor();
@@ -93,7 +95,7 @@ export class LocalRanks implements RanksOfOneMemory {
         wait: (counter: number) => counters + stride * rank + COUNTER_BYTES * counter,
       };
       const more = name === undefined ? {} : { op: name as KernelOp };
-      return new PreparedPlan({ plan, rank, dtype, memory, transport, machine, ...more });
+      return new PreparedPlan({ plan, rank, dtype, memory, transport, machine, meets, ...more });
     });
   }
 

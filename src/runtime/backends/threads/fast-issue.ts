@@ -228,17 +228,18 @@ export class FastIssue {
     const engine = this.#engine;
     const { wasm, member, driver } = engine;
     const run = planned.running(call.bytes);
-    call.choice = planned.choice;
-    call.extra = planned.extra;
-    call.detail = planned.detail;
-    call.run = run;
     if (!planned.reads) call.input = 0;
     if (!planned.writes) call.output = 0;
     // Without memory for this size the group fails: the engine meets the error again, and reports it.
-    if (!planned.bind(call.bytes)) return this.#hand(call, result, reportedBytes, PHASE.queued);
+    if (!planned.bind(call.bytes)) {
+      this.#serve(call, planned, run);
+      return this.#hand(call, result, reportedBytes, PHASE.queued);
+    }
     const stamp = stampOf(call.seq);
-    const { count, extra, input, output } = call;
+    const { count, input, output } = call;
+    const { extra } = planned;
     if (reportedBytes > EAGER_BYTES) {
+      this.#serve(call, planned, run);
       wasm.publish(member, stamp, call.call, count, extra, input, output);
       return this.#end(call, result, reportedBytes, 1);
     }
@@ -249,7 +250,17 @@ export class FastIssue {
       engine.plans.arrived(call.seq);
       prepared.giveBackOutgrown();
     }
+    if (status !== 0) this.#serve(call, planned, run);
+    else if (planned.choice !== undefined) planned.choice.calls++;
     return this.#end(call, result, reportedBytes, status);
+  }
+
+  /** Notes what serves a call that has to wait: of one that is done at once nobody asks. */
+  #serve(call: FastCall, planned: Planned, run: RunningPlan): void {
+    call.choice = planned.choice;
+    call.extra = planned.extra;
+    call.detail = planned.detail;
+    call.run = run;
   }
 
   /** Ends a call of this status, or leaves what is missing to the engine. */
@@ -260,7 +271,6 @@ export class FastIssue {
       const counter = engine.counters.byCode[call.code]!;
       counter.calls++;
       counter.bytes += reportedBytes;
-      if (call.choice !== undefined) call.choice.calls++;
       if (call.issuedAt >= 0) counter.time((performance.now() - call.issuedAt) * 1000);
       engine.flight.note(engine.block, seq, call.call, call.count, 1);
       this.#forget(call);

@@ -96,6 +96,11 @@ export class PlanRuns {
     return this.#latest;
   }
 
+  /** Whether it is the one that was opened last. */
+  isLatest(run: PlanRun): boolean {
+    return this.#latest === run;
+  }
+
   /** As `open` for a plan that was opened before. @returns false when it made room for others meanwhile */
   again(run: PlanRun): boolean {
     if (this.#latest === run) return true;
@@ -139,7 +144,7 @@ export class PlanRuns {
     let prepared: PreparedPlan;
     try {
       const { wasm: machine, member: bell } = engine;
-      prepared = new PreparedPlan({ plan, rank: me, dtype, op, memory: heap, transport, machine, bell });
+      prepared = new PreparedPlan({ plan, rank: me, dtype, op, memory: heap, transport, machine, bell, meets: true });
     } catch (error) {
       this.#release(block);
       throw error;

@@ -6,7 +6,7 @@ import { hashNumbers, type Operand, opCode, type PlanCall, packCall } from "../.
 import { type BufferHost, carriageOf, PlanBuffers, scalarOf } from "../../executor/internal.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
-import { ThreadsWork } from "./threads-work.ts";
+import { runningPlan, ThreadsWork } from "./threads-work.ts";
 
 /** The scalar of operators that have none, in a fingerprint. */
 const UNSCALED = hashNumbers([1]);
@@ -67,12 +67,7 @@ export function planWork(
     work.output = buffers.output;
     work.keep = [call.input, call.output, buffers.result];
     work.reportedBytes = as?.reportedBytes ?? Math.max(call.inputCount, call.outputCount) * size;
-    work.run = {
-      ...run,
-      plan,
-      partBytes: carriage.widened ? 4 * numElements : partBytes,
-      endsAlone: call.endsAlone,
-    };
+    work.run = runningPlan(run, plan, carriage.widened ? 4 * numElements : partBytes, call.endsAlone);
     if (carriage.op === "avg") work.parameter = { dtype, op: "avg", value: engine.size };
     if (carriage.op === "preMulSum") work.parameter = { dtype, op: "preMulSum", value: scalar };
     work.harvest = () => buffers.finish();

@@ -73,6 +73,12 @@ export class PlannedCall {
     this.detail = planDetail({ plan, hash, opinion: SERVED_OPINION });
   }
 
+  /** Whether it serves a call of this kind and size. */
+  isFor(dtype: DType, redop: NamedReduceOp | undefined, root: number, bytes: number): boolean {
+    const { fromBytes, toBytes } = this.choice;
+    return this.dtype === dtype && this.redop === redop && this.root === root && bytes >= fromBytes && bytes < toBytes;
+  }
+
   /** Whether it was made before its plan was: then it has to be made again. */
   get isEarly(): boolean {
     return !this.isKernel && this.#serving === undefined;
@@ -91,7 +97,7 @@ export class PlannedCall {
     const serving = this.#serving;
     if (serving === undefined || !this.#isPlain || (overlaps && !serving.worksInPlace())) return false;
     const { plans, size } = this.#group;
-    if (this.#run !== undefined && plans.again(this.#run)) return true;
+    if (this.#run !== undefined && (plans.isLatest(this.#run) || plans.again(this.#run))) return true;
     const op = this.redop ?? "sum";
     const run = plans.open(serving.plan, serving.hash, this.dtype, op);
     if (op === "avg") run.prepared.parameter(op, size);
@@ -112,6 +118,11 @@ export class PlannedCall {
 
   /** Sets the size. @returns false when that failed */
   bind(partBytes: number): boolean {
+    return (this.#run as PlanRun).prepared.isBoundTo(partBytes) || this.#bindAnew(partBytes);
+  }
+
+  /** Apart: where a function has a closure, its variables are allocated at every call. */
+  #bindAnew(partBytes: number): boolean {
     return !isRefused(() => (this.#run as PlanRun).prepared.bind(partBytes));
   }
 }
@@ -134,12 +145,23 @@ export class PlannedCalls {
     root: number,
     bytes: number,
   ): PlannedCall {
+    const last = this.#known[code]?.[0];
+    return last?.isFor(dtype, redop, root, bytes) === true ? last : this.#search(code, op, dtype, redop, root, bytes);
+  }
+
+  #search(
+    code: number,
+    op: CollectiveName,
+    dtype: DType,
+    redop: NamedReduceOp | undefined,
+    root: number,
+    bytes: number,
+  ): PlannedCall {
     this.#known[code] ??= [];
     const known = this.#known[code];
     for (let i = 0; i < known.length; i++) {
       const one = known[i] as PlannedCall;
-      if (one.dtype !== dtype || one.redop !== redop || one.root !== root) continue;
-      if (bytes < one.choice.fromBytes || bytes >= one.choice.toBytes) continue;
+      if (!one.isFor(dtype, redop, root, bytes)) continue;
       if (i > 0) {
         known[i] = known[0] as PlannedCall;
         known[0] = one;

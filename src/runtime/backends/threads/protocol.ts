@@ -358,13 +358,23 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
       const status = f.local("i32");
       for (let i = 0; i < 7; i++) f.get(f.param(i));
       f.call(publish);
-      f.get(member, seq, endsAlone, spins).call(come).tee(status);
+      f.get(member).mem("i32.load", MEMBER.meetings);
+      f.if(
+        () => f.get(member, seq, endsAlone, spins).call(come).set(status),
+        () => f.get(member, seq, spins, endsAlone).call(arrived).set(status),
+      );
+      f.get(status);
       f.if(() => f.get(status).op("return"));
-      f.get(run).call(machine.launch).get(run, spins).call(machine.runStrands);
+      f.get(run, spins).call(machine.start);
       f.if(() => f.i32(IN_STRANDS).op("return"));
       f.get(endsAlone);
       f.if(() => f.i32(0).op("return"));
-      f.get(member, seq, spins).call(leave).tee(status);
+      f.get(member).mem("i32.load", MEMBER.meetings);
+      f.if(
+        () => f.get(member, seq, spins).call(leave).set(status),
+        () => f.get(member, seq).call(finish).get(member, seq, spins).call(finished).set(status),
+      );
+      f.get(status);
       f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
       f.i32(0);
     },

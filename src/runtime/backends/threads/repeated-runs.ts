@@ -82,6 +82,11 @@ class KnownRun {
 
   /** Sets the size. @returns false when that failed */
   bind(partBytes: number): boolean {
+    return this.run.prepared.isBoundTo(partBytes) || this.#bindAnew(partBytes);
+  }
+
+  /** Apart: where a function has a closure, its variables are allocated at every call. */
+  #bindAnew(partBytes: number): boolean {
     return !isRefused(() => this.run.prepared.bind(partBytes));
   }
 }

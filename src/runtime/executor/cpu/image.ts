@@ -123,6 +123,8 @@ export const RUN = {
   numSemaphores: 17,
   /** Polls that are left before the machine returns to JavaScript. */
   spins: 18,
+  /** Address of the first record of a plan that is nothing but data in plain memory; 0 of all others. */
+  straight: 19,
   words: 20,
 } as const;
 

@@ -28,6 +28,8 @@ export interface LoweringOptions {
   readonly met?: boolean;
   /** All ranks' memory is this one: results go straight to where they are wanted. */
   readonly together?: boolean;
+  /** All ranks meet after every launch, too: of a plan of one pass the data alone, by rank and strand (one-pass-plan.ts). */
+  readonly onePass?: readonly (readonly (readonly [from: number, to: number])[])[] | undefined;
 }
 export interface LoweredRank {
   readonly strands: readonly (readonly StrandRecord[])[];
@@ -76,20 +78,26 @@ class Lowering {
   readonly #rank: RankPlan;
   readonly #met: boolean;
   readonly #together: boolean;
+  readonly #onePass: LoweringOptions["onePass"];
   readonly #barriers = new Map<number, number>();
   #mostRanges = 1;
   #mostPackets = 1;
 
-  constructor(plan: ExecutionPlan, rank: RankPlan, { met = false, together = false }: LoweringOptions) {
+  constructor(plan: ExecutionPlan, rank: RankPlan, { met = false, together = false, onePass }: LoweringOptions) {
     this.#plan = plan;
     this.#rank = rank;
     this.#met = met;
     this.#together = together;
+    this.#onePass = onePass;
   }
 
   run(): LoweredRank {
-    const met = this.#met ? (leadingSync(this.#plan)[this.#plan.ranks.indexOf(this.#rank)] ?? []) : [];
-    const strands = this.#rank.strands.map((strand, i) => this.#strand(strand, met[i] ?? 0));
+    const at = this.#plan.ranks.indexOf(this.#rank);
+    const met = this.#met ? (leadingSync(this.#plan)[at] ?? []) : [];
+    const strands = this.#rank.strands.map((strand, i) => {
+      const [from, to] = this.#onePass?.[at]?.[i] ?? [met[i] ?? 0, strand.ops.length];
+      return this.#strand(strand, from, to);
+    });
     return {
       strands,
       numCounters: this.#rank.channels.memory.length + this.#rank.channels.port.length,
@@ -100,8 +108,8 @@ class Lowering {
     };
   }
 
-  /** @param met operations at the beginning that are done already */
-  #strand(strand: Strand, met: number): StrandRecord[] {
+  /** @param from the first operation that is left to do, `to` the one behind the last */
+  #strand(strand: Strand, from: number, to: number): StrandRecord[] {
     const records: StrandRecord[] = [];
     // Those since the last pipeline: what is within one runs in every round.
     let open: StrandRecord[] = [];
@@ -114,7 +122,7 @@ class Lowering {
     };
     const end = (op: number): StrandRecord => ({ record: { code: "end" }, op, body: undefined });
     strand.ops.forEach((op, index) => {
-      if (index < met) return;
+      if (index < from || index >= to) return;
       if (op.kind !== "pipeline") {
         for (const record of this.#op(op, false)) open.push({ record, op: index, body: undefined });
         return;

@@ -20,6 +20,7 @@ import { withFarRanks } from "./far-records.ts";
 import { BASE, BODIES, COUNTER_BYTES, DATA, LOOP, RECORD, RUN, STRAND, TILE_BYTES } from "./image.ts";
 import type { CounterRef } from "./leading-sync.ts";
 import { lowerRank, sendsPackets } from "./lower.ts";
+import { onePassOps } from "./one-pass-plan.ts";
 import { RecordWriter, wordsOf } from "./record-writer.ts";
 import type { DataRecord, FarRecord, FenceRecord, PartedRecord } from "./records.ts";
 import type { MachineExports } from "./strand-machine.ts";
@@ -36,6 +37,8 @@ export interface PreparedPlanParts {
   readonly machine: MachineExports;
   /** What is passed to the machine's `ring`. */
   readonly bell?: number;
+  /** The ranks can meet after a launch as well: what a plan of one pass does to meet is left to them. See `endsTogether`. */
+  readonly meets?: boolean;
 }
 
 /** What of a prepared plan is left to JavaScript, and where. */
@@ -75,6 +78,8 @@ export class PreparedPlan {
   readonly shape: PlanShape;
   /** True when the caller's buffers of other ranks are touched: they must be known, and free, before the launch. */
   readonly reachesBuffers: boolean;
+  /** The ranks have to meet after every launch: the plan's own meeting was left out. The same on all ranks. */
+  readonly endsTogether: boolean;
   readonly #memory: ExecutorMemory;
   readonly #machine: MachineExports;
   readonly #transport: Transport;
@@ -113,7 +118,9 @@ export class PreparedPlan {
     this.#machine = parts.machine;
     this.#transport = transport;
     const isFar = transport.isFar?.bind(transport);
-    const lowered = lowerRank(plan, rank, { met: true, together: isFar === undefined });
+    const onePass = parts.meets === true && isFar === undefined ? onePassOps(plan) : undefined;
+    this.endsTogether = onePass !== undefined;
+    const lowered = lowerRank(plan, rank, { met: true, together: isFar === undefined, onePass });
     const all: readonly (readonly PartedRecord[])[] =
       isFar === undefined ? lowered.strands : withFarRanks(lowered.strands, isFar);
     this.#sendsPackets = sendsPackets(plan);
@@ -205,7 +212,11 @@ export class PreparedPlan {
         else if (record.code === "loop")
           loops.push(address / 4, starts[i + record.length + 1]!.address / 4, record.numChunks, record.unitBytes);
       });
-      this.#words[(this.#strands + 4 * STRAND.words * strand) / 4 + STRAND.first] = starts[0]!.address;
+      const own = (this.#strands + 4 * STRAND.words * strand) / 4;
+      this.#words[own + STRAND.first] = starts[0]!.address;
+      // Until it is launched, it waits for nothing.
+      this.#words[own + STRAND.done] = 1;
+      if (this.endsTogether && scratchRanks.size === 0) set(RUN.straight, starts[0]!.address);
     });
     for (let i = 3; i < loops.length; i += 4) {
       if (loops[i]! % sizeOf(dtype) !== 0)
@@ -241,6 +252,11 @@ export class PreparedPlan {
   /** Sets what `avg` divides by, or `preMulSum` multiplies with. */
   parameter(op: KernelOp, value: number | bigint): void {
     setParameter(this.#words.buffer, this.#context, this.dtype, op, value);
+  }
+
+  /** Whether `bind` has nothing to do for this size. */
+  isBoundTo(partBytes: number): boolean {
+    return partBytes === this.#partBytes;
   }
 
   /**

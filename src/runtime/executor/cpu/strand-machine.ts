@@ -27,6 +27,7 @@ import {
   word,
 } from "./image.ts";
 import { addPacketMoves, type PacketMoves } from "./packet-moves.ts";
+import { addStart } from "./straight-line.ts";
 import { addLaunch } from "./strand-launch.ts";
 import { addStrandLimits } from "./strand-limits.ts";
 import { addStrandSignals, type StrandSignals } from "./strand-signals.ts";
@@ -50,8 +51,8 @@ export interface MachineParts {
 
 /** The exports as functions to call from others of the module. */
 export interface MachineCode {
-  readonly launch: FunctionBuilder;
-  readonly runStrands: FunctionBuilder;
+  /** (run, spins): `launch` and `runStrands`, or less where the plan allows it. */
+  readonly start: FunctionBuilder;
 }
 
 /** Adds the machine to a module that has the reduction kernels. */
@@ -60,7 +61,9 @@ export function addStrandMachine(module: ModuleBuilder, parts: MachineParts): Ma
   const limits = addStrandLimits(module);
   const signals = addStrandSignals(module, parts.ring);
   const step = addStep(module, parts, packets, limits, signals);
-  return { launch: addLaunch(module), runStrands: addRun(module, signals.wake, step) };
+  const launch = addLaunch(module);
+  const runStrands = addRun(module, signals.wake, step);
+  return { start: addStart(module, { ...parts, launch, runStrands }) };
 }
 
 /** Runs the strands in turn until all have ended, or wait and the polls are used up. */
