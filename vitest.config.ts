@@ -31,7 +31,7 @@ const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
   "src/runtime/{comm,executor,progress}/**/*.test.ts",
   "src/runtime/world/{parts,rank-frames}.test.ts",
-  "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,frame}.test.ts",
+  "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame}.test.ts",
   "src/runtime/backends/nccl/{completion,prepare}.test.ts",
   "src/runtime/backends/threads/heap.test.ts",
   "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",

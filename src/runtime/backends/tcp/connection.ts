@@ -52,6 +52,8 @@ export class Connection {
   #payload: Uint8Array = this.#headBytes;
   #filled = 0;
   #isOver = false;
+  /** Why nothing can be written any more; what the peer had sent before is still to be read. */
+  #unwritable: Error | undefined;
 
   constructor(socket: Socket, peer: string, calls: SocketCalls, listener: ConnectionListener) {
     const fd = descriptorOf(socket);
@@ -97,7 +99,6 @@ export class Connection {
    * `done` was called; without `done`, what is left is copied.
    */
   write(head: Uint8Array, payload: Uint8Array | undefined, done?: () => void): void {
-    if (this.#isOver) return;
     const hasPayload = payload !== undefined && payload.length > 0;
     this.#put(head, hasPayload, hasPayload ? undefined : done);
     if (hasPayload) this.#put(payload, false, done, done !== undefined);
@@ -105,7 +106,7 @@ export class Connection {
 
   #put(bytes: Uint8Array, more: boolean, done: (() => void) | undefined, keeps = false): void {
     // The piece before may have found the connection broken.
-    if (this.#isOver) return;
+    if (this.#isOver || this.#unwritable !== undefined) return;
     let from = 0;
     if (this.#queue.length === 0) {
       const sent = this.#calls.send(this.fd, bytes, more);
@@ -114,7 +115,7 @@ export class Connection {
         return;
       }
       if (sent < 0 && sent !== WOULD_BLOCK) {
-        this.#broken(sent);
+        this.#stopWriting(sent);
         return;
       }
       from = Math.max(0, sent);
@@ -131,7 +132,7 @@ export class Connection {
       const sent = this.#calls.send(this.fd, piece.bytes, piece.more);
       if (sent === WOULD_BLOCK) return;
       if (sent < 0) {
-        this.#broken(sent);
+        this.#stopWriting(sent);
         return;
       }
       if (sent < piece.bytes.length) {
@@ -151,7 +152,7 @@ export class Connection {
       const count = this.#calls.receive(this.fd, into);
       if (count === WOULD_BLOCK) return;
       if (count === 0) this.finish(undefined);
-      else if (count < 0) this.#broken(count);
+      else if (count < 0) this.finish(broken(count));
       else if (!isDirect) this.take(into.subarray(0, count));
       else this.#guarded(() => this.#fill(count));
       if (count < into.length) return;
@@ -214,8 +215,10 @@ export class Connection {
     if (this.#head !== undefined && isOf(this.#head)) this.#payload = new Uint8Array(this.#head.bytes);
   }
 
-  #broken(code: number): void {
-    this.finish(new Error(`the connection broke: ${getSystemErrorName(code)}`));
+  /** Lets a peer that is gone say why first: it does so before it ends, and reading finds the end after that. */
+  #stopWriting(code: number): void {
+    this.#unwritable = broken(code);
+    this.#queue.length = 0;
   }
 
   /** Ends it. What waits to be written is lost. */
@@ -224,6 +227,10 @@ export class Connection {
     this.#isOver = true;
     this.#queue.length = 0;
     this.socket.destroy();
-    this.#listener.over(error);
+    this.#listener.over(error ?? this.#unwritable);
   }
+}
+
+function broken(code: number): Error {
+  return new Error(`the connection broke: ${getSystemErrorName(code)}`);
 }

@@ -177,6 +177,11 @@ export class Link {
     for (const connection of this.connections) connection.flush();
   }
 
+  /** Reads what is there on the connection over which control messages come. */
+  receiveFirst(): void {
+    this.#first.receive();
+  }
+
   /** Ends it. */
   finish(error?: Error): void {
     this.#held.length = 0;

@@ -243,7 +243,10 @@ export class TcpRank implements TcpContext {
   #over(link: Link, isFirst: boolean, error: Error | undefined): void {
     if (this.#isOver) return;
     // The farewell comes over the first connection, and the others may still have data.
-    if (!isFirst && error === undefined) return;
+    if (!isFirst) {
+      if (error === undefined) return;
+      link.receiveFirst();
+    }
     if (link.saidBye) {
       for (const { driver } of [...this.#groups.values()]) driver.hasLeft(link.rank);
       this.#gone.set(
