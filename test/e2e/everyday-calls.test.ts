@@ -83,7 +83,7 @@ describe("a rank that returned", () => {
 
 describe("launch --timeout", () => {
   it("says who waits in which call, and who is missing from it", { timeout: 60_000 }, async () => {
-    const run = await launched("missing-rank", "-n", "4", "--timeout", "6");
+    const run = await launched("missing-rank", "-n", "4", "--timeout", "10");
     expect(run.code).toBe(1);
     expect(run.stderr).toMatch(/ranks \[0, 1, 3\] wait in all_reduce\(f32\[1\], sum\) #1 of group world/);
     expect(run.stderr).toMatch(

@@ -94,18 +94,18 @@ describe("chorale launch", () => {
 
   it.skipIf(process.platform === "win32")("goes on when it was stopped for longer than its deadlines", async () => {
     let stopped: Promise<void> | undefined;
-    const run = await chorale(["launch", "-n", "2", "--timeout", "5", ranks("meets-late")], (text, kill) => {
+    const run = await chorale(["launch", "-n", "2", "--timeout", "9", ranks("meets-late")], (text, kill) => {
       if (stopped !== undefined || !text.includes("waits")) return;
       kill("SIGSTOP");
       stopped = new Promise((resolve) => {
         setTimeout(() => {
           kill("SIGCONT");
           resolve();
-        }, 6_000);
+        }, 9_500);
       });
     });
     expect(run).toMatchObject({ code: 0, stderr: "" });
-    expect(run.ms).toBeGreaterThan(6_000);
+    expect(run.ms).toBeGreaterThan(9_500);
     expect(run.stdout.trimEnd().split("\n").sort()).toEqual(["[0] met", "[0] waits", "[1] met"]);
   });
 
@@ -167,12 +167,9 @@ describe("chorale launch", () => {
   });
 
   it("ends at its time limit and says who was not done", async () => {
-    const run = await chorale(["launch", "-n", "2", "--timeout", "6", ranks("stuck")]);
-    expect(run.stderr).toContain(
-      "did not complete within 6000 ms; arrived: ranks [], missing: ranks [0, 1] (last operation of rank 0: barrier #0; rank 1: barrier #0)",
-    );
-    expect(run.code).toBe(1);
+    // What ranks did last: everyday-calls.test.ts.
     const never = await chorale(["launch", "-n", "2", "--timeout", "0.5", ranks("never")]);
+    expect(never.stderr).toContain("did not complete within 500 ms; arrived: ranks [], missing: ranks [0, 1]");
     expect(never.code).toBe(1);
   });
 
@@ -270,7 +267,7 @@ describe("chorale launch", () => {
       kill("SIGKILL");
     });
     expect([run.code, started.length]).toEqual([null, 2]);
-    const until = performance.now() + 10_000;
+    const until = performance.now() + 30_000;
     while (started.some(isThere) && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 5));
     expect(started.filter(isThere)).toEqual([]);
     for (const name of readdirSync(temporary)) rmSync(join(temporary, name), { recursive: true });

@@ -332,7 +332,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
     expect(found[0]?.choices).toEqual([expect.stringMatching(/^all_reduce (mpi|exchange)/)]);
     // One answer on all ranks.
     expect(found[1]?.choices).toEqual(found[0]?.choices);
-    await expect.poll(() => lines.toSorted(), { timeout: 10_000 }).toEqual(["0 raw 0", "1 raw 1"]);
+    await expect.poll(() => lines.toSorted(), { timeout: 30_000 }).toEqual(["0 raw 0", "1 raw 1"]);
     const dying = launch({
       ranks: 2,
       backend: "mpi",

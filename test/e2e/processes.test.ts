@@ -80,7 +80,7 @@ function isAlive(pid: number): boolean {
 }
 
 async function untilGone(pids: readonly number[]): Promise<number[]> {
-  const until = performance.now() + 10_000;
+  const until = performance.now() + 30_000;
   while (pids.some(isAlive) && performance.now() < until) await new Promise((resolve) => setTimeout(resolve, 5));
   return pids.filter(isAlive);
 }

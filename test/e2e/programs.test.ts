@@ -174,7 +174,7 @@ describe("chorale launch", () => {
     const [detached = 0, ...others] = pids.toSorted(
       (a, b) => Number(out.includes(`detached child ${b}`)) - Number(out.includes(`detached child ${a}`)),
     );
-    await vi.waitFor(() => expect(others.filter(isAlive)).toEqual([]), { timeout: 5000 });
+    await vi.waitFor(() => expect(others.filter(isAlive)).toEqual([]), { timeout: 30_000 });
     expect(isAlive(detached)).toBe(true);
     process.kill(detached, "SIGKILL");
   });

@@ -57,7 +57,7 @@ describe.skipIf(!available)("how far a failure reaches (needs a C++ compiler)", 
     const results = await launch({
       ranks: 2,
       backend: "nccl",
-      backendOptions: { timeoutMs: 5000 },
+      backendOptions: { timeoutMs: 20_000 },
       run: async (world) => {
         const { deviceOf } = await import("chorale/world");
         const at = deviceOf(world) as RankDevice;
@@ -109,7 +109,7 @@ describe.skipIf(!available)("how far a failure reaches (needs a C++ compiler)", 
     const found = await launch({
       ranks: 2,
       backend: "nccl",
-      backendOptions: { timeoutMs: 5000 },
+      backendOptions: { timeoutMs: 20_000 },
       onFailure: "respawn",
       restarts: 1,
       run: async (world) => {

@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 
 const available = useFakeGpu();
-const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 5_000 } } as const;
+const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;
 const nonBlocking = { ...options, backendOptions: { ...options.backendOptions, blocking: false } } as const;
 
 describe.skipIf(!available)("the order of calls that are not on the stream yet (needs a C++ compiler)", () => {

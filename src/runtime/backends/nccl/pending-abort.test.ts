@@ -12,7 +12,7 @@ import {
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
-const DEADLINE_MS = 10_000;
+const DEADLINE_MS = 20_000;
 const options = { backend: "nccl", timeoutMs: 60_000, backendOptions: { timeoutMs: DEADLINE_MS } } as const;
 
 type Group = import("./communicator.ts").NcclCommunicator;
@@ -106,7 +106,7 @@ async function failAtRandom(world: World, { seed, rounds, met }: Stress) {
       () => "done",
       (error) => error.code ?? String(error),
     );
-    if (performance.now() - start > 8000) seen.push(`round ${round}: ${what} took ${performance.now() - start} ms`);
+    if (performance.now() - start > 16_000) seen.push(`round ${round}: ${what} took ${performance.now() - start} ms`);
     return code as string;
   };
   for (; round < rounds; round++) {

@@ -19,7 +19,7 @@ useFakeGpu();
 describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler)", () => {
   const folder = fakeGpuFolder();
   afterAll(() => folder.remove());
-  const backendOptions = { registerBuffers: true, timeoutMs: 8_000 };
+  const backendOptions = { registerBuffers: true, timeoutMs: 20_000 };
   const registered = { backend: "nccl", backendOptions } as const;
 
   /** Every operation on the same two tensors, twice, in an order that `seed` chooses; and once more from a graph. */
@@ -88,7 +88,7 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
       const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path, NCCL_NVLS_ENABLE: "0" } : {};
       const said: string[] = [];
       const outcome = await launch({ ...run, env, onOutput: ({ text }) => said.push(text) });
-      const plain = await launch({ ...run, env, backendOptions: { timeoutMs: 8_000 } });
+      const plain = await launch({ ...run, env, backendOptions: { timeoutMs: 20_000 } });
       expect(outcome, `seed ${seed}`).toEqual(plain);
       // The stand-in writes what it must not be given on stderr; among threads it counts it too.
       expect(said.filter((text) => text.includes("stand-in"))).toEqual([]);
