@@ -31,16 +31,17 @@ const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
   "src/runtime/{comm,executor,progress}/**/*.test.ts",
   "src/runtime/world/{parts,rank-frames}.test.ts",
-  "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame}.test.ts",
-  "src/runtime/backends/nccl/{completion,prepare}.test.ts",
-  "src/runtime/backends/threads/heap.test.ts",
+  "src/runtime/{memory/presence,rendezvous/value-store,device/kernel-arguments}.test.ts",
+  "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame,spin,quick-calls,device-list}.test.ts",
+  "src/runtime/backends/nccl/{completion,meet-hosts,prepare}.test.ts",
+  "src/runtime/backends/threads/{core-sharing,heap}.test.ts",
   "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",
   "src/apps/doctor/{codes,doctor,ffi,mpi,node-version}.test.ts",
   "examples/sharded-llama/{arguments,kernels,layout,memory}.test.ts",
   "examples/{write-a-collective/ring,data-parallel/mlp}.test.ts",
   "test/{planner,oracle,mscclpp,types}/**/*.test.ts",
-  "test/{api-report,architecture,authoring-rooms,backend-names,doc-links,docstrings,environment-page}.test.ts",
-  "test/{lean-start,parity,parity-dsl,simulator-accuracy,temporary-folder}.test.ts",
+  "test/{api-report,architecture,authoring-rooms,backend-names,bench-scripts,doc-links,docstrings,environment-page}.test.ts",
+  "test/{lean-start,package,parity,parity-dsl,simulator-accuracy,temporary-folder}.test.ts",
   "test/campaigns/synthesis.test.ts",
 ];
 // Fixtures are recordings of machines, with links that lead anywhere.
@@ -84,9 +85,9 @@ export default defineConfig({
     setupFiles: ["test/file-setup.ts"],
     // Says what was found, not "[ …(2) ]".
     chaiConfig: { truncateThreshold: 4000 },
-    // Several times what the longest without a limit of its own takes, on a busy machine; and less than the deadline of a call.
-    testTimeout: 45_000,
-    hookTimeout: 45_000,
+    // Many times what the longest without a limit of its own takes; and more than the deadline of a call, whose error says more.
+    testTimeout: 90_000,
+    hookTimeout: 90_000,
     pool: "forks",
     // One more than the two cores of CI: many tests wait for deadlines, processes and sockets.
     maxWorkers: 3,

@@ -51,7 +51,8 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
       "this run",
     ];
     const { code, out, err } = await launch(...words);
-    expect([code, err]).toEqual([0, ""]);
+    // A machine that starts launchers slowly is told whom they wait for.
+    expect([code, err.replace(/^chorale: after \d+ s still .*\n/gm, "")]).toEqual([0, ""]);
     expect(out.trim().split("\n").sort()).toEqual([
       "node 0 of this run: 6",
       "node 1 of this run: 6",

@@ -105,7 +105,15 @@ describe.skipIf(!isBuilt)(`the tarball${isBuilt ? "" : " (skipped: needs the bui
 
   it("runs the demo, with the model that it brings", async () => {
     expect(readdirSync(join(installed, "examples/sharded-llama/model"))).toContain("config.json");
-    const { stdout } = await run(process.execPath, [bin, "demo", "--json"], { cwd: folder, maxBuffer: 1 << 26 });
-    expect(JSON.parse(stdout)).toMatchObject({ tokensIdentical: true });
-  }, 90_000);
+    // Of few tokens and small messages; the command, with all of them: src/apps/bench/demo.test.ts.
+    const script = join(folder, "demo.mjs");
+    writeFileSync(
+      script,
+      'import { runDemo } from "chorale/bench";\n' +
+        "console.log(JSON.stringify(await runDemo({ maxNewTokens: 3, maxSweepBytes: 4096 })));\n",
+    );
+    const { stdout } = await run(process.execPath, [script], { cwd: folder, maxBuffer: 1 << 26 });
+    expect(JSON.parse(stdout)).toMatchObject({ tokensIdentical: true, comparisons: { shardedEqualsReference: true } });
+    expect((await run(process.execPath, [bin, "demo", "--help"])).stdout).toContain("chorale demo");
+  });
 });

@@ -15,7 +15,8 @@ const OPERATIONS = isFull
 
 describe("bench where NCCL is missing", () => {
   it("ends with exit code 3 and says what would enable it; `all` goes on without it, visibly", () => {
-    const env = { ...process.env, CHORALE_CUDA_LIBRARY: "/nowhere/lib.so", CHORALE_NCCL_LIBRARY: "/nowhere/lib.so" };
+    const absent = ["CUDA", "NCCL", "MPI"].map((name) => [`CHORALE_${name}_LIBRARY`, "/nowhere/lib.so"]);
+    const env = { ...process.env, ...Object.fromEntries(absent) };
     const start = (...words: string[]) =>
       spawnSync(process.execPath, [...CLI_PROCESS, "bench", ...words], { encoding: "utf8", env });
     const alone = start("all_reduce", "--backend", "nccl", "-n", "2");
@@ -28,11 +29,10 @@ describe("bench where NCCL is missing", () => {
       rows: { backend: string }[];
       skipped: { backend: string; why: string }[];
     };
-    // Where Open MPI or MPICH is installed, mpi is among them.
     expect(found.rows.map((row) => row.backend)).toEqual(expect.arrayContaining(["threads", "tcp"]));
     expect(found.skipped).toEqual(
       expect.arrayContaining(
-        ["nccl", "cuda"].map((backend) => ({ backend, why: expect.stringMatching(/not available/) })),
+        ["nccl", "cuda", "mpi"].map((backend) => ({ backend, why: expect.stringMatching(/not available/) })),
       ),
     );
     const table = start("all_reduce", "--backend", "all", ...sizes);

@@ -66,7 +66,7 @@ function startReader() {
 }
 
 describe.skipIf(!present || buildFakeGpu() === undefined)("peer memory between processes (needs g++)", () => {
-  it("is read where the note says, also in the middle of an allocation", { timeout: 30_000 }, async () => {
+  it("is read where the note says, also in the middle of an allocation", async () => {
     const device = openDevice(requireCudaDriver(), 0);
     const stream = CudaStream.create(device);
     const pool = new MemoryPool(device);

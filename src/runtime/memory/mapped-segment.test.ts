@@ -122,7 +122,7 @@ describe.skipIf(!hasMmap)("the control segment of processes (needs mmap)", () =>
     expect(() => open(spoilt)).toThrow(why);
   });
 
-  it("is removed by the next maker when its maker was killed, and only then", { timeout: 30_000 }, async () => {
+  it("is removed by the next maker when its maker was killed, and only then", async () => {
     const file = fileURLToPath(new URL("../../../.cache/dev/runtime/memory/mapped-segment.js", import.meta.url));
     const code = `import { createMappedControl } from ${JSON.stringify(file)};
       console.log(createMappedControl(${JSON.stringify(world)}, [${JSON.stringify(folder)}]).path);

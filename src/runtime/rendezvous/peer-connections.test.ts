@@ -169,5 +169,5 @@ describe("connections between ranks", () => {
     expect(welcomed).toEqual([]);
     const real = await knock(at(door.port), introduction, { secret, timeoutMs: 20_000 });
     real.socket.destroy();
-  }, 30_000);
+  });
 });

@@ -84,7 +84,7 @@ async function runAll(backend: "threads" | "nccl", runs: number, check: (run: nu
   if (runs > 20) console.log(backend, Object.fromEntries(outcomes));
 }
 
-const limit = { timeout: 30_000 + numRuns * 15_000 };
+const limit = { timeout: 90_000 + numRuns * 15_000 };
 
 it(`ends well or says why, whoever dies when (seed ${seed})`, limit, () => runAll("threads", numRuns, () => {}));
 

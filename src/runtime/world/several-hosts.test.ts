@@ -219,7 +219,7 @@ describe("what several hosts are refused with", () => {
     server.close();
   });
 
-  it("hosts that do not come, by number, with what was refused", { timeout: 20_000 }, async () => {
+  it("hosts that do not come, by number, with what was refused", async () => {
     const port = await freePort();
     const rendezvous = `127.0.0.1:${port}`;
     const first = start({ nodes: { count: 3, rank: 0, rendezvous, joinTimeoutMs: 4_000 } });

@@ -5,7 +5,7 @@ import { launch } from "./launch.ts";
 import { storeOf } from "./world.ts";
 
 describe("the store of a launched world", () => {
-  it("counts for all ranks, and outlives a rank and its generation", { timeout: 30_000 }, async () => {
+  it("counts for all ranks, and outlives a rank and its generation", async () => {
     const module = new URL("../../../test/e2e/ranks/storing.ts", import.meta.url);
     const got = await launch({ ranks: 3, onFailure: "shrink", module, data: { dying: 1 } });
     const told = ["rank 1 failed (generation 1): Error: this rank dies", "ClosedError"];

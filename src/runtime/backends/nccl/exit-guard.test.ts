@@ -21,7 +21,7 @@ function exitOf(end: string) {
   const path = library ?? "";
   return spawnSync(process.execPath, ["--input-type=module", "-e", program], {
     encoding: "utf8",
-    timeout: 20_000,
+    timeout: 60_000,
     env: { ...process.env, CHORALE_CUDA_LIBRARY: path, CHORALE_NCCL_LIBRARY: path, FAKE_GPU_STRICT_EXIT: "1" },
   });
 }
@@ -41,7 +41,7 @@ function exitOfRank(end: string) {
   const path = library ?? "";
   return spawnSync(process.execPath, ["--input-type=module", "-e", program], {
     encoding: "utf8",
-    timeout: 20_000,
+    timeout: 60_000,
     env: { ...process.env, CHORALE_CUDA_LIBRARY: path, CHORALE_NCCL_LIBRARY: path, FAKE_GPU_STRICT_EXIT: "1" },
   });
 }

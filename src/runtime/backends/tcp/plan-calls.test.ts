@@ -164,7 +164,7 @@ describe.skipIf(process.platform === "win32")("plans over sockets", () => {
     expect(said.join()).toMatch(/rank \d strand 0 at op \d+, wait memory \d+ \(.*ring.*:\d+:\d+\)/);
   });
 
-  it("give all memory back when the group closes, and keep 32 plans at most", { timeout: 30_000 }, async () => {
+  it("give all memory back when the group closes, and keep 32 plans at most", async () => {
     const values = await runRanks(
       2,
       async ({ comm, rank, size: n }) => {
