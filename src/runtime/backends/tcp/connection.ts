@@ -7,10 +7,12 @@ import type { Socket } from "node:net";
 import { getSystemErrorName } from "node:util";
 import { FormatError } from "../../../core/index.ts";
 import { descriptorOf, type SocketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
-import { HEAD_BYTES, type Head, readHead } from "./frame.ts";
+import { EAGER_BYTES, HEAD_BYTES, type Head, readHead } from "./frame.ts";
 
 /** What one read takes: the heads and small payloads of many messages. */
 const STAGING_BYTES = 64 * 1024;
+/** The same, behind a large payload: the next is often as large, and what is read of it with its head must be copied. */
+const BETWEEN_BYTES = 2 * 1024;
 /** A payload with more than this to come is read to its place directly. */
 const DIRECT_BYTES = 8 * 1024;
 /** Of an idle connection: a host that vanished is noticed without traffic. */
@@ -37,6 +39,7 @@ interface Piece {
 
 /** One staging area a thread: what is read is taken out of it at once. */
 const staging = new Uint8Array(STAGING_BYTES);
+const betweenStaging = staging.subarray(0, BETWEEN_BYTES);
 
 export class Connection {
   readonly socket: Socket;
@@ -51,6 +54,8 @@ export class Connection {
   #head: Head | undefined;
   #payload: Uint8Array = this.#headBytes;
   #filled = 0;
+  /** Whether the last payload was large. */
+  #wasLarge = false;
   #isOver = false;
   /** Why nothing can be written any more; what the peer had sent before is still to be read. */
   #unwritable: Error | undefined;
@@ -148,7 +153,7 @@ export class Connection {
   receive(): void {
     for (let reads = 0; reads < MAX_READS && !this.#isOver; reads++) {
       const isDirect = this.#head !== undefined && this.#head.bytes - this.#filled > DIRECT_BYTES;
-      const into = isDirect ? this.#payload.subarray(this.#filled) : staging;
+      const into = isDirect ? this.#payload.subarray(this.#filled) : this.#wasLarge ? betweenStaging : staging;
       const count = this.#calls.receive(this.fd, into);
       if (count === WOULD_BLOCK) return;
       if (count === 0) this.finish(undefined);
@@ -183,6 +188,7 @@ export class Connection {
     this.#headFill = 0;
     const head = readHead(this.#headWords, this.#peer);
     this.#payload = this.#listener.begin(head);
+    if (head.bytes > 0) this.#wasLarge = head.bytes > EAGER_BYTES;
     this.#filled = 0;
     this.#head = head;
     if (head.bytes === 0) this.#fill(0);

@@ -13,6 +13,7 @@ import {
   OutOfMemoryError,
   type ReduceOp,
 } from "../../../core/index.ts";
+import { copyMemory } from "../../../foreign/native/index.ts";
 import {
   CONTEXT,
   initContext,
@@ -24,6 +25,7 @@ import {
   reduceOn,
   setParameter,
 } from "../../executor/internal.ts";
+import { HostAddresses } from "../../memory/index.ts";
 
 const BLOCK_BYTES = 32 * 1024;
 const CONTEXT_AT = 1024;
@@ -33,6 +35,8 @@ const STAGED_OUT_AT = STAGED_IN_AT + BLOCK_BYTES;
 /** Blocks are at multiples of their least size. */
 const LEAST_BYTES = 256;
 const FIRST_FREE = Math.ceil((STAGED_OUT_AT + BLOCK_BYTES) / LEAST_BYTES) * LEAST_BYTES;
+/** From here on C's copy is faster than V8's to and from shared memory: twice for a whole block. */
+const COPY_BYTES = 2 * 1024;
 /** Of all groups together: schedules bound what they take. */
 const MAX_BYTES = 2 ** 30;
 
@@ -68,6 +72,10 @@ export class Reducer {
   peakBytes = 0;
   readonly limitBytes = MAX_BYTES;
   #table = new Int32Array(this.memory.buffer, TABLE_AT, MAX_INPUTS + 1);
+  readonly #addresses = new HostAddresses();
+  readonly #copy = copyMemory();
+  /** Where the memory lies: it grows in place. */
+  readonly #base = this.#addresses.at(this.memory.buffer, 0);
 
   constructor() {
     initContext(this.memory.buffer, CONTEXT_AT);
@@ -116,17 +124,31 @@ export class Reducer {
     const outAt = TABLE_AT + 4 * inputs.length;
     for (let from = 0; from < sizeBytes; from += BLOCK_BYTES) {
       const bytes = Math.min(BLOCK_BYTES, sizeBytes - from);
-      if (staged !== undefined) this.bytes(STAGED_IN_AT, bytes).set(staged.subarray(from, from + bytes));
+      if (staged !== undefined) this.#stage(staged, from, bytes);
       for (let i = 0; i < inputs.length; i++) {
         const one = inputs[i] as BufferPlace;
         table[i] = typeof one === "number" ? one + from : STAGED_IN_AT;
       }
       table[inputs.length] = typeof output === "number" ? output + from : STAGED_OUT_AT;
       this.#reduce(kernel, TABLE_AT, inputs.length, outAt, 1, 0, bytes, CONTEXT_AT);
-      if (typeof output !== "number") output.set(this.bytes(STAGED_OUT_AT, bytes), from);
+      if (typeof output !== "number") this.#unstage(output, from, bytes);
     }
   }
+
+  #stage(input: Uint8Array, from: number, bytes: number): void {
+    if (isFast(input, from, bytes)) this.#copy(this.#base + STAGED_IN_AT, this.#addresses.of(input) + from, bytes);
+    else this.bytes(STAGED_IN_AT, bytes).set(input.subarray(from, from + bytes));
+  }
+
+  #unstage(output: Uint8Array, from: number, bytes: number): void {
+    if (isFast(output, from, bytes)) this.#copy(this.#addresses.of(output) + from, this.#base + STAGED_OUT_AT, bytes);
+    else output.set(this.bytes(STAGED_OUT_AT, bytes), from);
+  }
 }
+
+/** Whether C may copy these bytes: a program that transferred its buffer has left none there. */
+const isFast = (program: Uint8Array, from: number, bytes: number) =>
+  bytes >= COPY_BYTES && program.length >= from + bytes;
 
 /** The bytes of a program's memory. */
 export function viewOf({ storage, byteOffset, sizeBytes }: Region): Uint8Array {
