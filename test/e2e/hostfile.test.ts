@@ -115,6 +115,12 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     expect(await range("2:4")).toContain("this is host 1 of 2 to 4: 4 ranks");
     expect(await range("4:2")).toContain("expected MIN:MAX, with no more hosts at least than at most");
     expect(await range("0:2")).toContain("expected a number of hosts, MIN:MAX, or env");
+    expect(await range("1")).toContain("--node-rank is 1; expected 0 to 0, of 1 hosts");
+    const lone = await runCli("launch", "-n", "4", "--rdzv", "10.0.0.1:29517", "--dry-run", "train.ts");
+    expect([lone.code, lone.err]).toEqual([
+      2,
+      expect.stringContaining("--nnodes is not given; expected the number of hosts, beside --rdzv"),
+    ]);
   });
 
   it("refuses files that list no hosts, or lines that could be options of ssh", async () => {

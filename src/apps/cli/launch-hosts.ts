@@ -174,7 +174,13 @@ export function secretFromInput(ended: () => void): Promise<void> {
 /** The hosts of the world, from flags and from the environment. @throws InvalidArgumentError, UnavailableError */
 function nodesOf(flags: HostFlags): NodesOptions | undefined {
   const { nnodes, nodeRank, rdzv } = flags;
-  if (nnodes === undefined && nodeRank === undefined) return undefined;
+  if (nnodes === undefined && nodeRank === undefined) {
+    const { joinTimeout, hostTimeout, lastCall } = flags;
+    const others = { rdzv, "join-timeout": joinTimeout, "host-timeout": hostTimeout, "last-call": lastCall };
+    const given = Object.entries(others).find(([, value]) => value !== undefined)?.[0];
+    if (given === undefined) return undefined;
+    throw new InvalidArgumentError("--nnodes", described("not given"), `the number of hosts, beside --${given}`);
+  }
   const here = nnodes === "env" || nodeRank === "env" ? nodePlace(process.env) : undefined;
   const count = nnodes === "env" ? here?.count : nnodes;
   const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
@@ -182,6 +188,8 @@ function nodesOf(flags: HostFlags): NodesOptions | undefined {
   if (count === undefined) throw new InvalidArgumentError("--nnodes", described("not given"), "the number of hosts");
   if (rank === undefined)
     throw new InvalidArgumentError("--node-rank", described("not given"), "this host's number, or env");
+  const most = typeof count === "number" ? count : count.max;
+  if (rank >= most) throw new InvalidArgumentError("--node-rank", rank, `0 to ${most - 1}, of ${most} hosts`);
   if (rendezvous === undefined) {
     throw new InvalidArgumentError(
       "--rdzv",
