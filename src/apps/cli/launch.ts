@@ -147,7 +147,7 @@ world.rebuild() in time, run the script from its start with world.generation abo
 
 Several hosts (--backend tcp): run the same command on each, with its own --node-rank; the launchers know each other by
 CHORALE_SECRET, or by the file of mode 600 that CHORALE_SECRET_FILE names. Host 0 supervises all ranks. Each launcher prints
-what its own ranks print, and all end with the same code:
+what its own ranks print, and all end with the same code, but for one that a signal ended:
   host 0: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517 train.ts
   host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts
 With --tls-ca, --tls-cert and --tls-key, on every host alike, all that goes between hosts is encrypted.

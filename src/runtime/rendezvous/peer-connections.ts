@@ -179,7 +179,9 @@ export async function knock(
         }
         const { refused } = JSON.parse(answer) as { readonly refused?: unknown };
         if (refused !== undefined) {
-          stop(new InvalidArgumentError(names.self, described("refused"), `${String(refused)} (by ${peer})`));
+          stop(
+            new InvalidArgumentError(names.self, described("refused"), `one that ${peer} takes: ${String(refused)}`),
+          );
           return;
         }
         timer.cancel();

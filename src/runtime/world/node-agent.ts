@@ -18,7 +18,7 @@ import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
 import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
 import { type OutputLine, outputSink } from "./output.ts";
 import type { RankHost } from "./rank-host.ts";
-import { fromErrorRecord, toErrorRecord } from "./remote-error.ts";
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from "./remote-error.ts";
 import { recordFlight } from "./write-flight-file.ts";
 
 /** One attempt to reach the first host may take this long, ms: a firewall that drops packets answers nothing. */
@@ -97,6 +97,13 @@ async function reachFirst(plan: NodePlan, signal: AbortSignal | undefined): Prom
   } finally {
     clearTimeout(patience);
   }
+}
+
+/** What host 0 says of the end of a world that no rank is to blame for. Its stack is of another process. */
+function endedByFirst(record: ErrorRecord): Error {
+  const { name, code, message } = record;
+  if (code !== undefined && code !== "ABORTED") return fromErrorRecord({ ...record, stack: `${name}: ${message}` });
+  return new AbortedError(`by host 0: ${message.replace(/^aborted: /, "")}`);
 }
 
 /** The ranks of this host while the world lasts. */
@@ -242,8 +249,8 @@ class Agent {
       return;
     }
     const { error, rank, generation } = failure;
-    const cause = fromErrorRecord(error);
-    this.#end(rank === undefined ? cause : new RankFailedError(rank, generation, cause));
+    if (rank === undefined) this.#end(endedByFirst(error));
+    else this.#end(new RankFailedError(rank, generation, fromErrorRecord(error)));
   }
 
   #leave(error: Error): void {

@@ -1,6 +1,6 @@
 /** Worlds of several hosts: what `launch()` is told of them, and what their launchers must agree on. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { type BackendKind, type Isolation, runningTime } from "../comm/index.ts";
+import type { BackendKind, Isolation } from "../comm/index.ts";
 import { type Introduction, parseAddress, rendezvousSecret, type TlsIdentity } from "../rendezvous/index.ts";
 import { DEFAULT_HOST_TIMEOUT_MS } from "./node-link.ts";
 import { version } from "./package-location.ts";
@@ -140,9 +140,9 @@ export function introductionOf({ rank, count }: NodePlan): Introduction {
 
 /** Says on stderr, once, what is waited for when it takes long. */
 export function sayWhenLong(words: () => string): NodeJS.Timeout {
-  const beganMs = runningTime();
+  const beganMs = performance.now();
   return setTimeout(() => {
-    const seconds = Math.round((runningTime() - beganMs) / 1000);
+    const seconds = Math.round((performance.now() - beganMs) / 1000);
     process.stderr.write(`chorale: after ${seconds} s still ${words()}\n`);
   }, PATIENCE_MS).unref();
 }

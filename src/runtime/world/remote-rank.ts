@@ -354,7 +354,7 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
         look();
       });
     } catch (error) {
-      const record = { name: "Error", message: `host 0 gave up: ${(error as Error)?.message ?? error}`, stack: "" };
+      const record = { name: "Error", message: `${(error as Error)?.message ?? error}`, stack: "" };
       for (const node of nodes.values()) void node.end({ error: record, generation: 0 });
       door.close();
       throw error;

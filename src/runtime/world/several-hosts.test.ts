@@ -8,7 +8,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { freePort } from "../../../test/support/free-port.mjs";
-import { FormatError, InvalidArgumentError, RankFailedError, UnavailableError } from "../../core/index.ts";
+import {
+  AbortedError,
+  FormatError,
+  InvalidArgumentError,
+  RankFailedError,
+  UnavailableError,
+} from "../../core/index.ts";
 import type { FlightDump } from "../comm/index.ts";
 import { nodePlace, nodeRendezvous, rendezvousSecret } from "../rendezvous/index.ts";
 import { backendKind } from "./backend-table.ts";
@@ -224,8 +230,10 @@ describe("what several hosts are refused with", () => {
     const rendezvous = `127.0.0.1:${port}`;
     const first = start({ nodes: { count: 3, rank: 0, rendezvous, joinTimeoutMs: 4_000 } });
     first.catch(() => {});
+    const second = start({ nodes: { count: 3, rank: 1, rendezvous, joinTimeoutMs: 10_000 } });
+    second.catch(() => {});
     await expect(start({ nodes: { count: 2, rank: 1, rendezvous, joinTimeoutMs: 10_000 } })).rejects.toThrow(
-      /told of 2 hosts, and host 0 of 3/,
+      /host 1 is refused; expected one that the launcher of host 0 .* takes: it was told of 2 hosts, and host 0 of 3/,
     );
     vi.stubEnv("CHORALE_SECRET", "another secret of some length");
     await expect(start({ nodes: { count: 3, rank: 1, rendezvous, joinTimeoutMs: 10_000 } })).rejects.toThrow(
@@ -234,7 +242,10 @@ describe("what several hosts are refused with", () => {
     vi.stubEnv("CHORALE_SECRET", secret);
     const failed = await first.catch((error: unknown) => error);
     expect(failed).toBeInstanceOf(UnavailableError);
-    expect(String(failed)).toMatch(/hosts 1, 2 of 3 did not come .*told of 2 hosts.*does not know the secret/);
+    expect(String(failed)).toMatch(/host 2 of 3 did not come .*told of 2 hosts.*does not know the secret/);
+    const told = await second.catch((error: unknown) => error);
+    expect(told).toBeInstanceOf(AbortedError);
+    expect((told as Error).message).toBe(`aborted: by host 0: ${(failed as Error).message}`);
   });
 
   it("wrong numbers, backends and secrets", async () => {
