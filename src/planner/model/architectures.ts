@@ -8,6 +8,7 @@ import { UnsupportedError, wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { type GqaOptions, gqa, layer, mla, mlp, moe, norms, weight } from "./build.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS, repeat } from "./draft.ts";
+import { refuseEncoderDecoder } from "./encoder-decoders.ts";
 import {
   bert,
   bloom,
@@ -486,6 +487,7 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
 export function draftOf(config: ConfigReader): Draft {
   const type = config.optionalString("model_type");
   if (type === undefined) throw config.error("model_type", "is missing");
+  refuseEncoderDecoder(config, type);
   const architecture = Object.hasOwn(ARCHITECTURES, type) ? ARCHITECTURES[type] : undefined;
   if (architecture === undefined) {
     throw new UnsupportedError(

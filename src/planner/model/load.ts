@@ -16,6 +16,7 @@ import {
 } from "../../foreign/formats/index.ts";
 import { weightFormat } from "../memory/formats.ts";
 import { modelBytes, weightBytes } from "../memory/weights.ts";
+import { refuseEncoderDecoderName } from "./encoder-decoders.ts";
 import { modelFromConfig } from "./from-config.ts";
 import { modelFromCount, parseParameterCount } from "./from-count.ts";
 import { modelFromGguf } from "./from-gguf.ts";
@@ -33,6 +34,7 @@ import type { ModelSpec } from "./spec.ts";
  */
 export async function loadModel(text: string): Promise<ModelSpec> {
   if (existsSync(text)) return statSync(text).isDirectory() ? loadFolder(text) : loadFile(text);
+  refuseEncoderDecoderName(text);
   if (findModelPreset(text) !== undefined) return modelPreset(text);
   const count = parseParameterCount(text);
   if (count !== undefined) return modelFromCount(count, text);

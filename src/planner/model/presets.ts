@@ -4,6 +4,7 @@
  */
 import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { weightFormat } from "../memory/formats.ts";
+import { refuseEncoderDecoderName } from "./encoder-decoders.ts";
 import { modelFromConfig } from "./from-config.ts";
 import { type Config, encoder, FAMILY_CONFIGS, gpt2, LATENT, llama, SIGLIP } from "./preset-families.ts";
 import { containedPreset, readName } from "./preset-names.ts";
@@ -314,11 +315,12 @@ export function findModelPreset(text: string): string | undefined {
 
 /**
  * A well-known model by name. A suffix that names a format (`-AWQ`, `-FP8`, `-GGUF`) sets the weights' format.
- * @throws InvalidArgumentError naming the presets
+ * @throws InvalidArgumentError naming the presets; UnsupportedError for an encoder-decoder
  * @example
  * modelPreset("llama-3.1-8b").numLayers // 32
  */
 export function modelPreset(name: string): ModelSpec {
+  refuseEncoderDecoderName(name);
   const found = find(name);
   if (found === undefined) {
     throw new InvalidArgumentError("model", name, `one of ${MODEL_PRESETS.join(", ")}`);
