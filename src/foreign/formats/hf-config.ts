@@ -143,13 +143,20 @@ export class ConfigReader {
 }
 
 /**
+ * Python's json module writes `Infinity` and `NaN`, which JSON does not have, for floats that are none (Nemotron's
+ * `time_step_limit`); no size is one of them, so that they count as absent.
+ */
+const withoutInfinities = (text: string): string =>
+  text.replace(/"(?:[^"\\]|\\.)*"?|-?\bInfinity\b|\bNaN\b/g, (word) => (word.startsWith('"') ? word : "null"));
+
+/**
  * Parses the text of a `config.json`.
  * @throws FormatError when it is not a JSON object
  * @example
  * parseConfigText('{"model_type":"llama","hidden_size":4096}', "config.json").int("hidden_size") // 4096
  */
 export function parseConfigText(text: string, where: string): ConfigReader {
-  return new ConfigReader(parseStrictJson(text, where, "(document)"), where);
+  return new ConfigReader(parseStrictJson(withoutInfinities(text), where, "(document)"), where);
 }
 
 /**
