@@ -256,15 +256,17 @@ export class LayerTimes {
         cost.memory += (routed / (rates.bandwidth * achievable.memoryBandwidth)) * 1e6;
         cost.memory += this.#castUs(shard.expert, shard.expert.ends / held, tokens * expertsPerToken * fullest);
       }
-      columns = 3 * (expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize);
+      const used = expertsPerToken * layer.mlp.expertIntermediateSize + layer.mlp.sharedIntermediateSize;
+      columns = (layer.mlp.gated ? 3 : 2) * used;
+      const routedWidth = layer.mlp.latentSize ?? hidden;
       // Dispatch in the weights' width where that is narrower; results come back in 16 bits.
       exchangedUs =
         expertExchangeUs({
           tokens,
           expertsPerToken,
           groupLimit: layer.mlp.groupLimit,
-          dispatchBytes: hidden * Math.min(activationBytes, rates.product.kind === "matmul16" ? 2 : 1),
-          combineBytes: hidden * activationBytes,
+          dispatchBytes: routedWidth * Math.min(activationBytes, rates.product.kind === "matmul16" ? 2 : 1),
+          combineBytes: routedWidth * activationBytes,
           ep,
           gathersSmallGroups: !training,
           link: links.ep,

@@ -31,7 +31,7 @@ function feedForwardColumns({ mlp }: LayerSpec, tp: number): number {
   const columns =
     mlp.kind === "dense"
       ? (mlp.gated ? 3 : 2) * mlp.intermediateSize
-      : 3 * (mlp.expertsPerToken * mlp.expertIntermediateSize + mlp.sharedIntermediateSize);
+      : (mlp.gated ? 3 : 2) * (mlp.expertsPerToken * mlp.expertIntermediateSize + mlp.sharedIntermediateSize);
   return Math.ceil(columns / tp);
 }
 

@@ -4,6 +4,9 @@ import type { LayerSpec, ModelSpec } from "../model/spec.ts";
 /** Tokens of one page (vLLM's and SGLang's usual block); a sequence's last page is half empty on average, and counted. */
 export const KV_PAGE_TOKENS = 16;
 
+/** An indexer's keys are kept in FP8 whatever the cache is, with a scale of four bytes for 128 elements (vLLM, SGLang). */
+const INDEX_KEY = { group: 128, scaleBytes: 4 };
+
 export interface KvFormat {
   readonly bytes: number;
   readonly scaleBytesPerHead: number;
@@ -14,19 +17,22 @@ function kvHeadsPerRank(numKvHeads: number, tp: number): number {
   return Math.max(1, Math.ceil(numKvHeads / tp));
 }
 
-/** Bytes of one token in one layer's cache on one tp rank. Latent attention caches the same vector on each of them. */
+/** Bytes of one token in the cache that a layer attends to, on one tp rank. Latent attention caches the same vector on each of them. */
 export function kvBytesPerToken(layer: LayerSpec, tp: number, format: KvFormat): number {
   const { attention } = layer;
   if (attention.kind === "none") return 0;
   if (attention.kind === "mla") {
-    return (attention.kvLoraRank + attention.qkRopeHeadDim) * format.bytes + format.scaleBytesPerHead;
+    const { indexKeyDim = 0 } = attention;
+    const indexKey = indexKeyDim + Math.ceil(indexKeyDim / INDEX_KEY.group) * INDEX_KEY.scaleBytes;
+    return (attention.kvLoraRank + attention.qkRopeHeadDim) * format.bytes + format.scaleBytesPerHead + indexKey;
   }
   const heads = kvHeadsPerRank(attention.numKvHeads, tp);
   return 2 * heads * (attention.headDim * format.bytes + format.scaleBytesPerHead);
 }
 
-/** Tokens that a layer caches of a sequence: the window's at most, spread over cp ranks, in whole pages. */
+/** Tokens that a layer caches of a sequence: none where it uses another's cache, the window's at most, spread over cp ranks, in whole pages. */
 export function cachedTokens(layer: LayerSpec, contextTokens: number, cp: number): number {
+  if (layer.attention.kind === "gqa" && layer.attention.sharesCache === true) return 0;
   const window = layer.attention.kind === "gqa" ? layer.attention.window : undefined;
   const kept = window === undefined ? contextTokens : Math.min(contextTokens, window);
   return Math.ceil(Math.ceil(kept / cp) / KV_PAGE_TOKENS) * KV_PAGE_TOKENS;

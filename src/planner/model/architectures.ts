@@ -8,8 +8,10 @@ import { UnsupportedError, wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { type GqaOptions, gqa, layer, mlp, moe, norms, weight } from "./build.ts";
 import { deepseek } from "./deepseek.ts";
+import { deltaHybrid } from "./delta-families.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, repeat } from "./draft.ts";
 import { refuseEncoderDecoder } from "./encoder-decoders.ts";
+import { gemma4 } from "./gemma4.ts";
 import {
   bert,
   bloom,
@@ -24,16 +26,20 @@ import {
   phi,
   starcoder2,
 } from "./gpt-families.ts";
-import { falconH1, graniteHybrid, nemotronHybrid, pureMamba, qwen3Next } from "./hybrid-families.ts";
+import { falconH1, graniteHybrid, nemotronHybrid, pureMamba } from "./hybrid-families.ts";
+import { jamba } from "./jamba.ts";
+import { lfm2 } from "./lfm2.ts";
 import { chosenExperts, dbrx, ernieMoe, glm4Moe, graniteMoe, hunyuanMoe, minimaxM2, phiMoe } from "./moe-families.ts";
 import {
   gemma3n,
   glm4,
+  kimiVl,
   mistral3,
   mllama,
   nemotronNas,
   qwen2Vl,
   qwen3Vl,
+  qwen35,
   stablelm,
   textWithPixtral,
 } from "./recent-families.ts";
@@ -356,6 +362,9 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   camembert: bert,
   deepseek_v32: deepseek,
   kimi_k2: deepseek,
+  kimi_k25: kimiVl(deepseek),
+  glm_moe_dsa: deepseek,
+  glm4_moe_lite: deepseek,
   glm4,
   glm: glm4,
   glm4_moe: glm4Moe,
@@ -375,7 +384,11 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   falcon_mamba: pureMamba,
   mamba: pureMamba,
   mamba2: pureMamba,
-  qwen3_next: qwen3Next,
+  qwen3_next: deltaHybrid,
+  qwen3_5: qwen35(deltaHybrid),
+  qwen3_5_text: deltaHybrid,
+  qwen3_5_moe: qwen35(deltaHybrid),
+  qwen3_5_moe_text: deltaHybrid,
   qwen2_vl: qwen2Vl(qwen2),
   qwen2_5_vl: qwen2Vl(qwen2),
   qwen3_vl: qwen3Vl(qwen3),
@@ -384,7 +397,13 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   qwen3_vl_moe_text: qwenMoe({ qkNorm: "perHead" }, false, 128),
   mistral3: mistral3(mistral),
   pixtral: textWithPixtral(mistral),
+  ministral3: mistral,
   mllama,
+  gemma4,
+  gemma4_text: gemma4,
+  jamba,
+  lfm2,
+  lfm2_moe: lfm2,
   gemma3n,
   gemma3n_text: gemma3n,
   smollm3: llama,

@@ -56,6 +56,10 @@ export interface GqaOptions {
   /** One learned attention sink per head (GPT-OSS). */
   readonly sinks?: boolean;
   readonly window?: number | undefined;
+  /** Uses the keys and values of an earlier layer. */
+  readonly sharesCache?: boolean;
+  /** Values are the keys before their norm and rotation: one projection serves both. */
+  readonly keysAreValues?: boolean;
 }
 
 export interface Part<Spec> {
@@ -71,7 +75,7 @@ export function gqa(options: GqaOptions): Part<AttentionSpec> {
   const weights = [
     ...column("attention.q", "attention", q, hiddenSize, "heads", qkvBias),
     ...column("attention.k", "attention", kv, hiddenSize, "kvHeads", qkvBias),
-    ...column("attention.v", "attention", kv, hiddenSize, "kvHeads", qkvBias),
+    ...(options.keysAreValues === true ? [] : column("attention.v", "attention", kv, hiddenSize, "kvHeads", qkvBias)),
     ...row("attention.o", "attention", hiddenSize, q, "heads", outBias),
   ];
   if (qkNorm === "perHead") {
@@ -89,6 +93,7 @@ export function gqa(options: GqaOptions): Part<AttentionSpec> {
     numKvHeads,
     headDim,
     ...(window === undefined ? {} : { window }),
+    ...(options.sharesCache === true ? { sharesCache: true } : {}),
   };
   return { spec, weights };
 }
@@ -102,6 +107,7 @@ export interface MlaOptions {
   readonly qkNopeHeadDim: number;
   readonly qkRopeHeadDim: number;
   readonly vHeadDim: number;
+  readonly indexKeyDim?: number | undefined;
 }
 
 /** Multi-head latent attention (arXiv 2405.04434, section 2.1). The compressed KV is needed whole by every tp rank. */
@@ -122,7 +128,9 @@ export function mla(options: MlaOptions): Part<AttentionSpec> {
     ...column("attention.kv_b", "attention", numHeads * (qkNopeHeadDim + vHeadDim), kvLoraRank, "heads", false),
     ...row("attention.o", "attention", hiddenSize, numHeads * vHeadDim, "heads", false),
   ];
-  return { spec: { kind: "mla", numHeads, kvLoraRank, qkRopeHeadDim, qkNopeHeadDim, vHeadDim }, weights };
+  const { indexKeyDim } = options;
+  const indexed = indexKeyDim === undefined ? {} : { indexKeyDim };
+  return { spec: { kind: "mla", numHeads, kvLoraRank, qkRopeHeadDim, qkNopeHeadDim, vHeadDim, ...indexed }, weights };
 }
 
 /** Up and down, or gate, up and down. */
@@ -155,36 +163,51 @@ export interface MoeOptions {
   readonly sharedGate?: boolean;
   /** Most groups of experts that a token's may come from, where the router limits them. */
   readonly groupLimit?: number | undefined;
+  /** False: experts have an up and a down matrix alone. */
+  readonly gated?: boolean;
+  /** Routed experts work in a space of this width, into which every token is projected and out of which it comes back. */
+  readonly latentSize?: number | undefined;
 }
 
-/** A mixture of experts: router, routed experts (gated MLPs), shared experts. */
+/** A mixture of experts: router, routed experts (gated MLPs unless said otherwise), shared experts. */
 export function moe(options: MoeOptions): Part<MlpSpec> {
   const { hiddenSize, numExperts, expertsPerToken, expertIntermediateSize: columns } = options;
   const { bias = false, routerBias = false, sharedIntermediateSize = 0, sharedGate = false, groupLimit } = options;
+  const { gated = true, latentSize } = options;
   const expert = { copies: numExperts, perExpert: true, cut: "intermediate" as const };
+  const width = latentSize ?? hiddenSize;
+  const upColumns = gated ? 2 * columns : columns;
+  const upName = gated ? "experts.gate_up" : "experts.up";
   return {
     spec: {
       kind: "moe",
       numExperts,
       expertsPerToken,
       expertIntermediateSize: columns,
-      gated: true,
+      gated,
+      ...(latentSize === undefined ? {} : { latentSize }),
       sharedIntermediateSize,
       ...(groupLimit === undefined ? {} : { groupLimit }),
     },
     weights: [
       weight("router.weight", "router", [numExperts, hiddenSize]),
       ...(routerBias ? [weight("router.bias", "router", [numExperts])] : []),
-      weight("experts.gate_up.weight", "experts", [2 * columns, hiddenSize], { ...expert, isLinear: true }),
-      weight("experts.down.weight", "experts", [hiddenSize, columns], { ...expert, cutsInput: true, isLinear: true }),
+      ...(latentSize === undefined
+        ? []
+        : [
+            weight("experts.latent_in.weight", "sharedExperts", [latentSize, hiddenSize], { isLinear: true }),
+            weight("experts.latent_out.weight", "sharedExperts", [hiddenSize, latentSize], { isLinear: true }),
+          ]),
+      weight(`${upName}.weight`, "experts", [upColumns, width], { ...expert, isLinear: true }),
+      weight("experts.down.weight", "experts", [width, columns], { ...expert, cutsInput: true, isLinear: true }),
       ...(bias
         ? [
-            weight("experts.gate_up.bias", "experts", [2 * columns], expert),
-            weight("experts.down.bias", "experts", [hiddenSize], { ...expert, cut: "replicated" }),
+            weight(`${upName}.bias`, "experts", [upColumns], expert),
+            weight("experts.down.bias", "experts", [width], { ...expert, cut: "replicated" }),
           ]
         : []),
       ...(sharedIntermediateSize > 0
-        ? mlp(hiddenSize, sharedIntermediateSize, { component: "sharedExperts" }).weights
+        ? mlp(hiddenSize, sharedIntermediateSize, { gated, component: "sharedExperts" }).weights
         : []),
       ...(sharedGate ? [weight("shared_gate.weight", "sharedExperts", [1, hiddenSize])] : []),
     ],

@@ -28,10 +28,20 @@ export const MAX_LAYERS = 4096;
 /** Reads the fields that nearly every decoder has. Defaults are those of the family's configuration class. */
 export function basics(
   config: ConfigReader,
-  defaults: { tied?: boolean; headDim?: number; numHeads?: number; numKvHeads?: number; vocabSize?: number } = {},
+  defaults: {
+    tied?: boolean;
+    headDim?: number;
+    numHeads?: number;
+    numKvHeads?: number;
+    vocabSize?: number;
+    numLayers?: number;
+  } = {},
 ) {
   const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
-  const numLayers = config.int("num_hidden_layers", { max: MAX_LAYERS });
+  const numLayers = config.int("num_hidden_layers", {
+    max: MAX_LAYERS,
+    ...(defaults.numLayers === undefined ? {} : { default: defaults.numLayers }),
+  });
   const vocabSize = config.int("vocab_size", {
     max: 1 << 26,
     ...(defaults.vocabSize === undefined ? {} : { default: defaults.vocabSize }),

@@ -1,8 +1,8 @@
 /**
- * Models whose layers are not all attention: Mamba-2 mixers (Granite 4, Nemotron-H, Falcon-H1, Mamba), gated delta nets
- * (Qwen3-Next) and lightning attention (MiniMax-Text). A recurrent mixer keeps a state of fixed size for a sequence
+ * Models whose layers are not all attention: Mamba-2 mixers (Granite 4, Nemotron-H, Falcon-H1) and Mamba. A recurrent mixer keeps a state of fixed size for a sequence
  * where attention keeps a cache that grows. Weights as in the modelling code of Hugging Face transformers.
  */
+import { wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { gqa, layer, mlp, moe, norms, type Part, recurrentLayer, weight } from "./build.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS } from "./draft.ts";
@@ -108,14 +108,29 @@ export const graniteHybrid: Architecture = (config) => {
   };
 };
 
-/** A pattern of `M` (Mamba-2), `*` (attention) and `-` (MLP); without one, the proportions of Nemotron Nano 9B v2. */
+/** Letters of the blocks that Nemotron 3's later configs list by name. */
+const BLOCK_LETTERS: Readonly<Record<string, string>> = wordTable({ mamba: "M", attention: "*", mlp: "-", moe: "E" });
+
+/**
+ * A pattern of `M` (Mamba-2), `*` (attention), `-` (MLP) and `E` (experts), or a list of blocks by name; without either,
+ * the proportions of Nemotron Nano 9B v2.
+ */
 function nemotronPattern(config: ConfigReader, numLayers: number): { pattern: string; assumed: boolean } {
   const given = config.optionalString("hybrid_override_pattern");
   if (given !== undefined) {
-    if (!/^[M*-]+$/.test(given) || given.length !== numLayers) {
-      throw config.error("hybrid_override_pattern", `must have ${numLayers} letters, each M, * or -`);
+    if (!/^[M*E-]+$/.test(given) || given.length !== numLayers) {
+      throw config.error("hybrid_override_pattern", `must have ${numLayers} letters, each M, *, - or E`);
     }
     return { pattern: given, assumed: false };
+  }
+  const blocks = config.optionalStrings("layers_block_type");
+  if (blocks !== undefined) {
+    const letters = blocks.map((block) => (Object.hasOwn(BLOCK_LETTERS, block) ? BLOCK_LETTERS[block] : undefined));
+    if (letters.includes(undefined) || letters.length !== numLayers) {
+      const known = Object.keys(BLOCK_LETTERS).join(", ");
+      throw config.error("layers_block_type", `must have ${numLayers} entries, each of ${known}`);
+    }
+    return { pattern: letters.join(""), assumed: false };
   }
   const pattern = Array.from({ length: numLayers }, (_, index) => {
     if (index % 14 === 13) return "*";
@@ -124,8 +139,23 @@ function nemotronPattern(config: ConfigReader, numLayers: number): { pattern: st
   return { pattern, assumed: true };
 }
 
+/** Nemotron 3's experts: two matrices each, a wider shared one, in Super and Ultra in a latent space. */
+function nemotronExperts(config: ConfigReader, hiddenSize: number): Part<MlpSpec> {
+  const shared = config.int("moe_shared_expert_intermediate_size", { min: 0, max: 1 << 22, default: 0 });
+  return moe({
+    hiddenSize,
+    gated: false,
+    routerBias: true,
+    expertIntermediateSize: intermediate(config, "moe_intermediate_size"),
+    sharedIntermediateSize: shared * config.int("n_shared_experts", { min: 0, max: 1 << 10, default: 1 }),
+    latentSize: config.optionalInt("moe_latent_size", { max: 1 << 20 }),
+    ...chosenExperts(config, config.int("n_routed_experts", { max: 1 << 16 }), "num_experts_per_tok"),
+  });
+}
+
 export const nemotronHybrid: Architecture = (config) => {
-  const base = basics(config, { headDim: 128 });
+  const numBlocks = config.optionalStrings("layers_block_type")?.length;
+  const base = basics(config, { headDim: 128, ...(numBlocks === undefined ? {} : { numLayers: numBlocks }) });
   const { pattern, assumed } = nemotronPattern(config, base.numLayers);
   const shape = mambaShape(
     config,
@@ -144,14 +174,17 @@ export const nemotronHybrid: Architecture = (config) => {
     M: recurrentLayer(mamba2(shape), NO_MLP, layerNorms),
     "*": layer(gqa(base), NO_MLP, layerNorms),
     "-": layer(NO_ATTENTION, mlp(base.hiddenSize, intermediate(config), { gated: false }), layerNorms),
+    ...(pattern.includes("E") ? { E: layer(NO_ATTENTION, nemotronExperts(config, base.hiddenSize), layerNorms) } : {}),
   };
+  const mtp = config.optionalInt("num_nextn_predict_layers", { min: 0 }) ?? 0;
   return {
     ...base,
     ...ends(base),
     layers: [...pattern].flatMap((letter) => kinds[letter] ?? []),
-    ...(assumed
-      ? { assumptions: ["the config has no hybrid_override_pattern: the proportions of Nemotron Nano 9B v2 assumed"] }
-      : {}),
+    assumptions: [
+      ...(assumed ? ["the config has no hybrid_override_pattern: the proportions of Nemotron Nano 9B v2 assumed"] : []),
+      ...(mtp === 0 ? [] : [`the ${mtp} multi-token-prediction layer(s) are not loaded`]),
+    ],
   };
 };
 
@@ -178,6 +211,33 @@ export const falconH1: Architecture = (config) => {
   return { ...base, ...ends(base), layers: Array.from({ length: base.numLayers }, () => kind) };
 };
 
+/** A Mamba mixer (arXiv 2312.00752): the step, B and C come of a small projection of the inner columns. */
+export function mamba1(shape: {
+  hiddenSize: number;
+  inner: number;
+  stateSize: number;
+  rank: number;
+  convWidth: number;
+}) {
+  const { hiddenSize, inner, stateSize, rank, convWidth } = shape;
+  return {
+    weights: [
+      weight("mamba.in_proj.weight", "attention", [2 * inner, hiddenSize], { cut: "heads", isLinear: true }),
+      weight("mamba.conv1d", "attention", [inner * (convWidth + 1)], { cut: "heads" }),
+      weight("mamba.x_proj.weight", "attention", [rank + 2 * stateSize, inner], { isLinear: true }),
+      weight("mamba.dt_proj.weight", "attention", [inner, rank], { cut: "heads", isLinear: true }),
+      weight("mamba.a_d_dt", "attention", [inner * (stateSize + 2)], { cut: "heads" }),
+      weight("mamba.out_proj.weight", "attention", [hiddenSize, inner], {
+        cut: "heads",
+        cutsInput: true,
+        isLinear: true,
+      }),
+    ],
+    numHeads: 1,
+    stateElements: inner * (stateSize + convWidth),
+  };
+}
+
 /** Mamba-2 throughout (`mamba2`), and Falcon Mamba's first generation (`falcon_mamba`), whose inner shape is the same. */
 export const pureMamba: Architecture = (config): Draft => {
   const hiddenSize = config.int("hidden_size", { max: 1 << 20 });
@@ -187,25 +247,8 @@ export const pureMamba: Architecture = (config): Draft => {
   const inner = config.int("intermediate_size", { max: 1 << 22, default: 2 * hiddenSize });
   const isFirst = config.optionalString("model_type") !== "mamba2";
   const numHeads = isFirst ? 1 : config.int("num_heads", { max: 1 << 16, default: Math.max(1, inner / 64) });
-  const rank = Math.ceil(hiddenSize / 16);
   const mixer = isFirst
-    ? {
-        // Mamba (arXiv 2312.00752): the step, B and C come of a small projection of the inner columns.
-        weights: [
-          weight("mamba.in_proj.weight", "attention", [2 * inner, hiddenSize], { cut: "heads", isLinear: true }),
-          weight("mamba.conv1d", "attention", [inner * 5], { cut: "heads" }),
-          weight("mamba.x_proj.weight", "attention", [rank + 2 * stateSize, inner], { isLinear: true }),
-          weight("mamba.dt_proj.weight", "attention", [inner, rank], { cut: "heads", isLinear: true }),
-          weight("mamba.a_d_dt", "attention", [inner * (stateSize + 2)], { cut: "heads" }),
-          weight("mamba.out_proj.weight", "attention", [hiddenSize, inner], {
-            cut: "heads",
-            cutsInput: true,
-            isLinear: true,
-          }),
-        ],
-        numHeads,
-        stateElements: inner * (stateSize + 4),
-      }
+    ? mamba1({ hiddenSize, inner, stateSize, rank: Math.ceil(hiddenSize / 16), convWidth: 4 })
     : mamba2({
         hiddenSize,
         numHeads,
@@ -227,58 +270,4 @@ export const pureMamba: Architecture = (config): Draft => {
   };
   const kind = recurrentLayer(mixer, NO_MLP, norms("norm", 1, hiddenSize));
   return { ...base, ...ends(base), layers: Array.from({ length: numLayers }, () => kind) };
-};
-
-/** Qwen3-Next: three gated delta nets, then one gated attention; each with a mixture and one shared expert. */
-export const qwen3Next: Architecture = (config) => {
-  const base = basics(config, { headDim: 256 });
-  const { hiddenSize } = base;
-  const every = config.int("full_attention_interval", { default: 4, max: MAX_LAYERS });
-  const size = (name: string, value: number) => config.int(name, { max: 1 << 16, default: value });
-  const [keyHeads, valueHeads] = [size("linear_num_key_heads", 16), size("linear_num_value_heads", 32)];
-  const [keyDim, valueDim] = [size("linear_key_head_dim", 128), size("linear_value_head_dim", 128)];
-  const keys = keyHeads * keyDim;
-  const values = valueHeads * valueDim;
-  const feedForward = moe({
-    hiddenSize,
-    expertIntermediateSize: intermediate(config, "moe_intermediate_size"),
-    sharedIntermediateSize: intermediate(config, "shared_expert_intermediate_size"),
-    sharedGate: true,
-    ...chosenExperts(config, config.int("num_experts", { max: 1 << 16 }), "num_experts_per_tok"),
-  });
-  const layerNorms = norms("norm", 2, hiddenSize);
-  const attention = gqa({ ...base, qkNorm: "perHead" });
-  // Its queries come with a gate of the same width.
-  const gate = weight("attention.q_gate.weight", "attention", [base.numHeads * base.headDim, hiddenSize], {
-    cut: "heads",
-    isLinear: true,
-  });
-  const full = layer({ ...attention, weights: [...attention.weights, gate] }, feedForward, layerNorms);
-  const delta = recurrentLayer(
-    {
-      weights: [
-        weight("delta.in_proj_qkvz.weight", "attention", [2 * keys + 2 * values, hiddenSize], {
-          cut: "heads",
-          isLinear: true,
-        }),
-        weight("delta.in_proj_ba.weight", "attention", [2 * valueHeads, hiddenSize], { cut: "heads", isLinear: true }),
-        weight("delta.conv1d", "attention", [4 * (2 * keys + values)], { cut: "heads" }),
-        weight("delta.dt_a_norm", "attention", [2 * valueHeads + valueDim]),
-        weight("delta.out_proj.weight", "attention", [hiddenSize, values], {
-          cut: "heads",
-          cutsInput: true,
-          isLinear: true,
-        }),
-      ],
-      numHeads: valueHeads,
-      stateElements: valueHeads * keyDim * valueDim + 4 * (2 * keys + values),
-    },
-    feedForward,
-    layerNorms,
-  );
-  return {
-    ...base,
-    ...ends(base),
-    layers: Array.from({ length: base.numLayers }, (_, index) => ((index + 1) % every === 0 ? full : delta)),
-  };
 };

@@ -9,7 +9,7 @@ export type Config = Readonly<Record<string, unknown>>;
 /** Hidden size, layers, heads, KV heads, MLP columns, vocabulary. */
 type Shape = readonly [number, number, number, number, number, number];
 
-function dense(model_type: string, shape: Shape, max_position_embeddings: number, more: Config = {}): Config {
+export function dense(model_type: string, shape: Shape, max_position_embeddings: number, more: Config = {}): Config {
   const [hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size] =
     shape;
   return {
@@ -26,7 +26,7 @@ function dense(model_type: string, shape: Shape, max_position_embeddings: number
   };
 }
 
-const tied = { tie_word_embeddings: true };
+export const tied = { tie_word_embeddings: true };
 const K32 = 32_768;
 const K128 = 131_072;
 const K256 = 262_144;
@@ -63,7 +63,7 @@ export const encoder = (
       type_vocab_size: types,
     },
   );
-const withText = (model_type: string, text_config: Config, vision_config: Config = {}): Config => ({
+export const withText = (model_type: string, text_config: Config, vision_config: Config = {}): Config => ({
   model_type,
   text_config,
   vision_config,
@@ -147,7 +147,7 @@ const mpt = (d_model: number, n_layers: number, n_heads: number): Config => ({
 const neox = (hidden: number, layers: number, heads: number): Config =>
   dense("gpt_neox", [hidden, layers, heads, heads, 4 * hidden, 50_304], 2048, { dtype: "float16" });
 export const LATENT = { kv_lora_rank: 512, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 };
-const BLOCK_FP8 = { quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] } };
+export const BLOCK_FP8 = { quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] } };
 const deepseekV3 = (model_type: string, more: Config): Config => ({
   ...dense(model_type, [7168, 61, 128, 128, 18_432, 129_280], 163_840),
   ...LATENT,

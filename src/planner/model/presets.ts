@@ -8,6 +8,7 @@ import { refuseEncoderDecoderName } from "./encoder-decoders.ts";
 import { modelFromConfig } from "./from-config.ts";
 import { type Config, encoder, FAMILY_CONFIGS, gpt2, LATENT, llama, SIGLIP } from "./preset-families.ts";
 import { containedPreset, readName } from "./preset-names.ts";
+import { CONFIGS_OF_2026 } from "./presets-of-2026.ts";
 import type { ModelSpec } from "./spec.ts";
 
 const bf16 = { dtype: "bfloat16" };
@@ -272,6 +273,7 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "bert-base": encoder("bert", 768, 12, 30_522, 512, 2),
   "bert-large": encoder("bert", 1024, 24, 30_522, 512, 2),
   ...FAMILY_CONFIGS,
+  ...CONFIGS_OF_2026,
 });
 
 export const MODEL_PRESETS: readonly string[] = Object.keys(MODEL_CONFIGS);

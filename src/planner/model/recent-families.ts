@@ -7,7 +7,14 @@ import { ConfigReader } from "../../foreign/formats/index.ts";
 import { gqa, layer, mlp, norms, weight } from "./build.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, repeat } from "./draft.ts";
 import type { LayerSpec } from "./spec.ts";
-import { mllamaVisionTower, pixtralVisionTower, qwen2VisionTower, qwen3VisionTower } from "./vision.ts";
+import {
+  kimiVisionTower,
+  mllamaVisionTower,
+  pixtralVisionTower,
+  qwen2VisionTower,
+  qwen3VisionTower,
+  qwen35VisionTower,
+} from "./vision.ts";
 
 /** The text model of a multimodal config: in `text_config`, or the config itself. */
 const textOf = (config: ConfigReader) => config.optionalObject("text_config") ?? config;
@@ -112,6 +119,8 @@ function withVision(
 
 export const qwen2Vl = (text: Architecture) => withVision(text, qwen2VisionTower, true);
 export const qwen3Vl = (text: Architecture) => withVision(text, qwen3VisionTower, true);
+export const qwen35 = (text: Architecture) => withVision(text, qwen35VisionTower, true);
+export const kimiVl = (text: Architecture) => withVision(text, kimiVisionTower, false);
 export const mistral3 = (text: Architecture) => withVision(text, pixtralVisionTower, true);
 /** Models whose text part counts and whose tower is read where the config has one (LLaVA, Idefics, Pixtral). */
 export const textWithPixtral = (text: Architecture) => withVision(text, pixtralVisionTower, false);

@@ -47,6 +47,8 @@ export interface FullAttention {
   readonly headDim: number;
   /** Tokens that a sliding-window layer looks back, and caches. */
   readonly window?: number;
+  /** Attends to the keys and values of an earlier layer and caches none of its own (Gemma 4's last layers). */
+  readonly sharesCache?: true;
 }
 
 /** Multi-head latent attention (DeepSeek-V2 paper, arXiv 2405.04434): caches one compressed vector per token. */
@@ -57,7 +59,10 @@ export interface LatentAttention {
   readonly qkRopeHeadDim: number;
   readonly qkNopeHeadDim: number;
   readonly vHeadDim: number;
+  /** Width of the key that a lightning indexer caches for each token beside the vector (DeepSeek-V3.2, arXiv 2512.02556). */
+  readonly indexKeyDim?: number;
 }
+
 /** A layer that attends to nothing: a recurrent mixer (Mamba-2, gated delta net) or a plain MLP. */
 export interface NoAttention {
   readonly kind: "none";
@@ -74,6 +79,8 @@ export type MlpSpec =
       readonly expertsPerToken: number;
       readonly expertIntermediateSize: number;
       readonly gated: boolean;
+      /** Width of what routed experts take in and give back, where it is not the hidden size (Nemotron 3's latent experts). */
+      readonly latentSize?: number;
       /** Columns of the experts that every token meets; 0 without. */
       readonly sharedIntermediateSize: number;
       /** Node-limited routing: most groups of experts that a token's may come from. */

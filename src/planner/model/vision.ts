@@ -84,14 +84,14 @@ export function qwen2VisionTower(vision: ConfigReader, textHidden: number): Weig
   ];
 }
 
-/** Qwen3-VL's tower, with the merger and three more of its kind for deeper layers of the text model. */
-export function qwen3VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+/** Qwen3-VL's tower, with the merger and three more of its kind for deeper layers of the text model (`deepMergers`). */
+export function qwen3VisionTower(vision: ConfigReader, textHidden: number, deepMergers = 3): WeightSpec[] {
   const hidden = vision.int("hidden_size", { default: 1152, max: 1 << 16 });
   const layers = vision.int(["depth", "num_hidden_layers"], { default: 27, max: 1024 });
   const intermediate = vision.int("intermediate_size", { default: 4304, max: 1 << 20 });
   const patch = vision.int("patch_size", { default: 16, max: 1 << 12 });
   const positions = vision.int("num_position_embeddings", { default: 2304, max: 1 << 24 });
-  const mergers = 1 + (vision.optionalInts("deepstack_visual_indexes")?.length ?? 3);
+  const mergers = 1 + (vision.optionalInts("deepstack_visual_indexes")?.length ?? deepMergers);
   const merged = 4 * hidden;
   return [
     whole("vision.patch.weight", [hidden, 6 * patch * patch + 1]),
@@ -141,5 +141,63 @@ export function mllamaVisionTower(vision: ConfigReader, textHidden: number): Wei
     ...encoderLayer(hidden, intermediate, layers),
     whole("vision.norms", [2, 2 * hidden]),
     whole("projector.weight", [output + 1, textHidden]),
+  ];
+}
+
+/** Qwen3.5's tower: Qwen3-VL's without the mergers for deeper layers. */
+export function qwen35VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  return qwen3VisionTower(vision, textHidden, 0);
+}
+
+/** Gemma 4's tower: gated MLPs, norms on queries and keys, a table of positions for rows and one for columns. */
+export function gemma4VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int("hidden_size", { default: 768, max: 1 << 16 });
+  const layers = vision.int("num_hidden_layers", { default: 16, max: 1024 });
+  const intermediate = vision.int("intermediate_size", { default: 3072, max: 1 << 20 });
+  const patch = vision.int("patch_size", { default: 16, max: 1 << 12 });
+  const positions = vision.int("position_embedding_size", { default: 10_240, max: 1 << 24 });
+  return [
+    whole("vision.patch.weight", [hidden, 3 * patch * patch]),
+    whole("vision.position", [2, positions * hidden]),
+    whole("vision.attention.weight", [4, hidden, hidden], layers),
+    whole("vision.mlp.weight", [3, hidden, intermediate], layers),
+    whole("vision.norms", [4, hidden], layers),
+    whole("projector.weight", [hidden, textHidden]),
+  ];
+}
+
+/** Gemma 4's audio encoder: conformer layers of two half MLPs, attention with relative positions and a convolution. */
+export function gemma4AudioTower(audio: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = audio.int("hidden_size", { default: 1024, max: 1 << 16 });
+  const layers = audio.int("num_hidden_layers", { default: 12, max: 1024 });
+  const kernel = audio.int("conv_kernel_size", { default: 5, max: 1 << 10 });
+  const output = audio.int("output_proj_dims", { default: 1536, max: 1 << 16 });
+  return [
+    whole("audio.mlp.weight", [4, hidden, 4 * hidden], layers),
+    // Queries, keys, values, output and relative positions.
+    whole("audio.attention.weight", [5, hidden, hidden], layers),
+    whole("audio.convolution.weight", [3, hidden, hidden], layers),
+    whole("audio.depthwise", [kernel, hidden], layers),
+    whole("audio.norms", [7, hidden], layers),
+    whole("audio.subsampling.weight", [hidden, hidden]),
+    whole("audio.output.weight", [output, hidden]),
+    whole("audio.projector.weight", [output, textHidden]),
+  ];
+}
+
+/** Kimi K2.5's MoonViT: an encoder layer of SigLIP's shape, four patches merged into one token. */
+export function kimiVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int("vt_hidden_size", { default: 1152, max: 1 << 16 });
+  const layers = vision.int("vt_num_hidden_layers", { default: 27, max: 1024 });
+  const intermediate = vision.int("vt_intermediate_size", { default: 4304, max: 1 << 20 });
+  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const rows = vision.int("init_pos_emb_height", { default: 64, max: 1 << 12 });
+  const merged = 4 * hidden;
+  return [
+    whole("vision.patch.weight", [hidden, 3 * patch * patch + 1]),
+    whole("vision.position", [rows * rows, hidden]),
+    ...encoderLayer(hidden, intermediate, layers),
+    whole("projector.fc1", [merged + 1, merged]),
+    whole("projector.fc2", [merged + 1, textHidden]),
   ];
 }

@@ -12,10 +12,13 @@ const DTYPES: Readonly<Record<string, string>> = wordTable({
 
 /** The format's name, as in memory/formats.ts, and what had to be assumed. */
 export function weightFormatOf(config: ConfigReader): { name: string; assumptions: readonly string[] } {
-  // MLX writes both names; its quantization says bits and group, and no method.
-  const quantization = config.optionalObject("quantization_config") ?? config.optionalObject("quantization");
-  if (quantization !== undefined) return quantizationFormat(quantization);
+  // MLX writes both names; its quantization says bits and group, and no method. Kimi K2.5 has it in the text model.
   const nested = config.optionalObject("text_config");
+  const quantization =
+    config.optionalObject("quantization_config") ??
+    config.optionalObject("quantization") ??
+    nested?.optionalObject("quantization_config");
+  if (quantization !== undefined) return quantizationFormat(quantization);
   const dtype =
     config.optionalString("dtype") ??
     config.optionalString("torch_dtype") ??
