@@ -76,7 +76,7 @@ describe.skipIf(process.platform === "win32")("running tools (posix)", () => {
     const pids = join(scratch(), "pids");
     const folder = toolFolder("nvidia-smi", `sleep 600 &\necho $$ $! > ${pids}\nwait`);
     const begin = performance.now();
-    const result = await processRunner({ folders: [folder] }).run({ tool: "nvidia-smi", args: [], timeoutMs: 2_000 });
+    const result = await processRunner({ folders: [folder] }).run({ tool: "nvidia-smi", args: [], timeoutMs: 4_000 });
     expect(result).toMatchObject({ timedOut: true, exitCode: null });
     // The tool itself takes ten minutes.
     expect(performance.now() - begin).toBeLessThan(20_000);
@@ -138,7 +138,8 @@ describe.skipIf(process.platform === "win32")("running tools (posix)", () => {
     expect((await detect({ root: root(), tools, exec: false })).devices).toHaveLength(1);
   });
 
-  it("takes as long as the slowest tool, not as all together", async () => {
+  // A machine that stands still looks like one tool after the other.
+  it("takes as long as the slowest tool, not as all together", { retry: 2 }, async () => {
     const tools = toolFolder("nvidia-smi", "sleep 1; exit 1");
     for (const name of ["rocm-smi", "amd-smi", "xpu-smi", "hl-smi", "neuron-ls", "vulkaninfo"]) {
       writeFileSync(join(tools, name), "#!/bin/sh\nsleep 1; exit 1\n");
