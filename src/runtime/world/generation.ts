@@ -6,7 +6,7 @@ import { BootstrapStore } from "./bootstrap.ts";
 import { HostSide } from "./host-side.ts";
 import type { Place, Reap } from "./messages.ts";
 import type { RankHost } from "./rank-host.ts";
-import { type Culprit, culpritOf, fromErrorRecord, type RankFailure } from "./remote-error.ts";
+import { type Culprit, culpritOf, fromErrorRecord, isConsequence, type RankFailure } from "./remote-error.ts";
 import type { WorldSpec } from "./world-spec.ts";
 import { takeFlight } from "./write-flight-file.ts";
 
@@ -121,9 +121,13 @@ export class Generation {
     return found;
   }
 
-  /** The failure that the others follow from: one that only reports another rank's, or a refusal, is a consequence. */
+  /**
+   * The failure that the others follow from: one that only reports another rank's, also as the cause of an error of its own,
+   * or a refusal, is a consequence. Reports of several ranks come in any order.
+   */
   get firstFailure(): RankFailure | undefined {
     return (
+      this.failures.find(({ error }) => !isConsequence(error) && error.isRefusal === undefined) ??
       this.failures.find(({ error }) => error.failedRank === undefined && error.isRefusal === undefined) ??
       this.failures.find(({ error }) => error.isRefusal === undefined) ??
       this.failures[0]

@@ -33,6 +33,11 @@ export function culpritOf({ rank, error }: RankFailure, worldSize: number): Culp
   return { rank, error, text: `${error.name}: ${error.message}` };
 }
 
+/** Whether an error, or one that caused it, speaks of a rank that failed: it follows from that failure. */
+export function isConsequence({ failedRank, cause }: ErrorRecord): boolean {
+  return failedRank !== undefined || (cause !== undefined && isConsequence(cause));
+}
+
 /** A chain of causes longer than this is cut: it may be a circle. */
 export const MAX_CAUSES = 8;
 

@@ -177,6 +177,19 @@ describe("the supervisor", () => {
     },
   );
 
+  it("fails with the first rank's own error, though one that followed from it is reported before", async () => {
+    const hosts = [new FakeHost(), new FakeHost()];
+    const [follower, origin] = hosts as [FakeHost, FakeHost];
+    const supervisor = world(hosts, {});
+    const finished = supervisor.finish();
+    const heard = { ...plainRecord("rank 1 failed (generation 1): TypeError: no data"), failedRank: 1 };
+    follower.say({ kind: "failed", error: { ...plainRecord("step 7 failed"), cause: heard } });
+    origin.say({ kind: "failed", error: { ...plainRecord("no data"), name: "TypeError" } });
+    for (const host of hosts) host.exit(1);
+    await expect(finished).rejects.toMatchObject({ rank: 1, cause: { name: "TypeError", message: "no data" } });
+    supervisor.close();
+  });
+
   it("hears a signal that is aborted while the world starts", async () => {
     const host = new FakeHost();
     const controller = new AbortController();
