@@ -59,6 +59,37 @@ describe("run on threads", () => {
     },
   );
 
+  it("proves a plan on one rank: what that one finds, the others are told", async () => {
+    const outcomes = await onRanks(4, async ({ comm, n, rank, load }) => {
+      const { twoShotFusedReadAllReduce } = await load<typeof Algorithms>("authoring/algorithms");
+      const { compile } = await load<typeof import("../../../authoring/compiler/index.ts")>("authoring/compiler");
+      const { provePlanOnce } = await load<typeof import("../../../authoring/verifier/index.ts")>("authoring/verifier");
+      const { askOnce, hashPlan, proofOf } =
+        await load<typeof import("../../../authoring/plan/index.ts")>("authoring/plan");
+      const plan = compile(twoShotFusedReadAllReduce({ numRanks: n }), { verify: false });
+      let proofs = 0;
+      // One after the other: of two at a time, one would wait for the other, but not for ever.
+      if (rank !== 0) comm.barrier().wait();
+      if (provePlanOnce(plan) !== undefined) proofs++;
+      const proof = proofOf(plan);
+      const promises = proof?.ok === true ? [proof.endsAlone(), proof.relaunches()] : [];
+      if (rank === 0) comm.barrier().wait();
+      comm.barrier().wait();
+      for (const promise of ["", " ends alone", " relaunches"]) {
+        askOnce(`${hashPlan(plan)}${promise}`, () => {
+          proofs++;
+          return true;
+        });
+      }
+      await comm.close();
+      return { proofs, promises };
+    });
+    const found = valuesOf(outcomes) as { proofs: number; promises: boolean[] }[];
+    expect(found.map(({ proofs }) => proofs)).toEqual([1, 0, 0, 0]);
+    expect(found.map(({ promises }) => promises)).toEqual(Array.from({ length: 4 }, () => found[0]?.promises));
+    expect(found[0]?.promises).toHaveLength(2);
+  });
+
   it("rounds once whatever the plan, and gives all ranks the same bits", async () => {
     const outcomes = await onRanks(4, async ({ comm, n, rank, load }) => {
       const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");
