@@ -2,7 +2,7 @@
  * Which way a collective goes on the threads backend: as messages (eager-rings.ts) up to a size, or straight between the
  * callers' buffers. All ranks must choose alike, so only what the fingerprint holds and the group's size count. The limits
  * are from 2, 4, 8 and 16 ranks on 32 cores: bench/results/threads-small.md, threads-32-cores-2026-11-23.md; of two ranks'
- * all-reduce from two cores: plans-two-cores-2026-11-24.md.
+ * all-reduce and broadcast from two cores: plans-two-cores-2026-11-24.md.
  */
 import type { WireOp } from "../../comm/index.ts";
 
@@ -33,7 +33,7 @@ export function eagerLimitBytes(op: WireOp, n: number): number {
     case "all_to_all":
       return isPair ? 64 : -1;
     case "broadcast":
-      return isPair ? 4096 : 2048;
+      return 2048;
     case "scatter":
       return isPair ? 1024 : 256;
     case "gather":
