@@ -247,8 +247,8 @@ export class FastIssue {
     const [context, spins, alone] = [prepared.context, driver.issueSpins, Number(endsAlone)];
     const status = wasm.runPlan(member, stamp, call.call, count, extra, input, output, context, spins, alone);
     if (status === 0 || status >= IN_SECOND_PHASE) {
-      engine.plans.arrived(call.seq);
-      prepared.giveBackOutgrown();
+      if (engine.plans.hasRetired) engine.plans.arrived(call.seq);
+      if (prepared.hasOutgrown) prepared.giveBackOutgrown();
     }
     if (status !== 0) this.#serve(call, planned, run);
     else if (planned.choice !== undefined) planned.choice.calls++;

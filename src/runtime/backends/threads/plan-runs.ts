@@ -165,6 +165,11 @@ export class PlanRuns {
     }
   }
 
+  /** Whether `arrived` has anything to do. */
+  get hasRetired(): boolean {
+    return this.#retired.length > 0;
+  }
+
   /** Is told that all ranks have come to call `seq`: they are done with all before it. */
   arrived(seq: number): void {
     while (this.#retired.length > 0 && (this.#retired[0]?.until ?? 0) <= seq) {

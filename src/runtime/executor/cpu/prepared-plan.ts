@@ -365,6 +365,11 @@ export class PreparedPlan {
     this.#machine.launch(this.#run);
   }
 
+  /** Whether `giveBackOutgrown` has anything to do. */
+  get hasOutgrown(): boolean {
+    return this.#outgrown.length > 0;
+  }
+
   /** Frees scratch that was too small: the ranks have come to the launch that follows the `bind` that moved it. */
   giveBackOutgrown(): void {
     while (this.#outgrown.length > 0) this.#giveBack(this.#outgrown.pop() ?? 0);
