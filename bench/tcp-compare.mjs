@@ -17,7 +17,9 @@
  *
  * "of sockets", where each host has one rank: bus bandwidth (as nccl-tests define it) over what each of as many processes sends
  * to the next one while it receives from the one before, over bare connections with the same system calls, in the same run: an
- * all-reduce that moves least sends and receives as much on every rank, so 1 is all that it may use.
+ * all-reduce that moves least sends and receives as much on every rank, so 1 is all that it may use. There the connections carry a
+ * block of 1 MiB again and again, which stays in the cache; "of memory" is the same over connections that send and receive all of
+ * memory as large as the tensor.
  */
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -72,6 +74,7 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => ({
 }));
 const bytesOf = (text) => Number.parseInt(text, 10) * ({ K: 1024, M: 1024 ** 2 }[text.at(-1)] ?? 1);
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
+const rate = (bytes, us) => (us === undefined ? undefined : bytes / us / 1000);
 const peer = (name) => fileURLToPath(new URL(`peers/${name}`, import.meta.url));
 process.env.CHORALE_SECRET ??= randomBytes(32).toString("hex");
 /** What contenders do before the first figure of an operation, in calls of both sizes: V8 compiles what runs often. */
@@ -203,7 +206,7 @@ async function startAll(layout, folder, hasGloo) {
 /** Median microseconds and processor time of every size, of each contender. */
 async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo) {
   const whos = hasGloo ? ["ours", "gloo"] : ["ours"];
-  const samples = new Map(["sockets", ...whos].map((who) => [who, sizes.map(() => [])]));
+  const samples = new Map(["sockets", "memory", ...whos].map((who) => [who, sizes.map(() => [])]));
   const iterations = new Map();
   for (const who of whos) {
     for (const { bytes, forMs } of WARM_UP) {
@@ -229,7 +232,12 @@ async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo
       }
       if (bytes >= 2 ** 20 && perHost === 1) {
         const calls = Math.max(2, Math.round(2 ** 26 / bytes));
-        samples.get("sockets")[i].push(await contenders.run("sockets", { bytes, warm: 1, iterations: calls }));
+        for (const [who, isWhole] of [
+          ["sockets", false],
+          ["memory", true],
+        ]) {
+          samples.get(who)[i].push(await contenders.run("sockets", { bytes, isWhole, warm: 1, iterations: calls }));
+        }
       }
     }
   }
@@ -247,7 +255,8 @@ async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo
     glooUs: of("gloo", i, "us"),
     glooCpuUs: of("gloo", i, "cpuUs"),
     busbwGBps: (bytes / of("ours", i, "us") / 1000) * busFactor(op, ranks),
-    socketGBps: of("sockets", i, "us") === undefined ? undefined : bytes / of("sockets", i, "us") / 1000,
+    socketGBps: rate(bytes, of("sockets", i, "us")),
+    memoryGBps: rate(bytes, of("memory", i, "us")),
   }));
 }
 
@@ -258,13 +267,13 @@ async function findGloo() {
   return (await start([flags.python, "-c", check], state).ended) === 0;
 }
 
-function print({ bytes, us, cpuUs, glooUs, glooCpuUs, busbwGBps, socketGBps }) {
-  const share = socketGBps === undefined ? "-" : (busbwGBps / socketGBps).toFixed(2);
+function print({ bytes, us, cpuUs, glooUs, glooCpuUs, busbwGBps, socketGBps, memoryGBps }) {
+  const shares = [socketGBps, memoryGBps].map((most) => (most === undefined ? "-" : (busbwGBps / most).toFixed(2)));
   const ratio = glooUs === undefined ? "-" : (glooUs / us).toFixed(2);
   const times = [us, glooUs].map((value) => value?.toFixed(1) ?? "-");
   const cpuTimes = [cpuUs, glooCpuUs].map((value) => value?.toFixed(0) ?? "-");
-  const cells = [bytes, ...times, ratio, ...cpuTimes, busbwGBps.toFixed(3), share];
-  const widths = [10, 12, 12, 9, 12, 12, 12, 12];
+  const cells = [bytes, ...times, ratio, ...cpuTimes, busbwGBps.toFixed(3), ...shares];
+  const widths = [10, 12, 12, 9, 12, 12, 12, 12, 12];
   console.log(cells.map((cell, i) => String(cell).padStart(widths[i])).join(""));
 }
 
@@ -285,7 +294,9 @@ try {
     const hosts = layout.hosts === 1 ? "1 host" : `${layout.hosts} hosts`;
     for (const op of flags.ops) {
       console.log(`\n${op}, ${hosts} of ${layout.perHost === 1 ? "1 rank" : `${layout.perHost} ranks`}${over}`);
-      console.log("     bytes     ours us     Gloo us   faster    ours cpu    Gloo cpu  busbw GB/s  of sockets");
+      console.log(
+        "     bytes     ours us     Gloo us   faster    ours cpu    Gloo cpu  busbw GB/s  of sockets   of memory",
+      );
       for (const row of await measure(op, layout, sizes, contenders, hasGloo)) {
         rows.push(row);
         print(row);
