@@ -1,6 +1,6 @@
 /** Carries messages between ranks of one test in a random order, and copies each when it is delivered. */
 import { expect } from "vitest";
-import type { Carrier } from "../../src/runtime/backends/tcp/schedule-run.ts";
+import type { Carrier } from "../../src/runtime/hosts/index.ts";
 import type { Random } from "../oracle/random.ts";
 
 export class MessageExchange {

@@ -1,7 +1,16 @@
 /**
- * Ranks that share hosts: which ranks are on one host, and how a group lies on its hosts.
- * It opens no socket and calls no engine: how hosts talk to each other is a backend's.
- * Start reading at host-identity.ts and host-layout.ts.
+ * Ranks that share hosts: which ranks are on one host, how a group lies on its hosts, and collectives made host by host, inside
+ * a host over memory that its ranks map, between hosts by messages. It opens no socket and calls no engine: a backend carries
+ * the messages (carrier.ts), and says which calls are made so.
+ * Start reading at host-layout.ts, then piece-run.ts.
  */
+export type { Carrier } from "./carrier.ts";
+export { ColumnMessages, MAX_PIECES } from "./column-messages.ts";
 export { HOST_MARK_BYTES, hostMark, type LaunchedAt } from "./host-identity.ts";
 export { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
+export { createHostMemory, HostMemory, hostMemoryAt } from "./host-memory.ts";
+export { type HostActivity, HostPlace } from "./host-place.ts";
+export type { PieceCallParts } from "./piece-call.ts";
+export { allGatherPieces, barrierPieces, broadcastPieces } from "./piece-moves.ts";
+export { allReducePieces, reducePieces, reduceScatterPieces } from "./piece-reductions.ts";
+export { PieceRun, type PieceWork } from "./piece-run.ts";

@@ -20,6 +20,7 @@ import {
   type WireOp,
 } from "../../comm/index.ts";
 import { type Choice, Choices, choiceFor, type KernelNames, planCallOf, scalarOf } from "../../executor/internal.ts";
+import type { Carrier } from "../../hosts/index.ts";
 import { type Arrival, CallSequence, placeOf } from "../../progress/index.ts";
 import { allGather, barrier, equalParts } from "./algorithms.ts";
 import { scheduleOf } from "./choose.ts";
@@ -30,7 +31,7 @@ import type { Inbox, InboxOwner } from "./inbox.ts";
 import type { PlanFrames } from "./plan-frames.ts";
 import { operatorOf, viewOf } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
-import { type CallBuffers, type Carrier, ScheduleRun } from "./schedule-run.ts";
+import { type CallBuffers, ScheduleRun } from "./schedule-run.ts";
 import type { TcpContext } from "./tcp-context.ts";
 import { type CallParts, type MemoryUse, TcpWork } from "./tcp-work.ts";
 

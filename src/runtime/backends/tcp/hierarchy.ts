@@ -6,18 +6,26 @@ import type { CollectiveName } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
 import type { GroupPlace } from "../../comm/index.ts";
 import { Choices, type KernelNames, logsSelection } from "../../executor/internal.ts";
-import { layoutText } from "../../hosts/index.ts";
+import {
+  allGatherPieces,
+  allReducePieces,
+  barrierPieces,
+  broadcastPieces,
+  type Carrier,
+  ColumnMessages,
+  HostPlace,
+  layoutText,
+  MAX_PIECES,
+  type PieceCallParts,
+  PieceRun,
+  type PieceWork,
+  reducePieces,
+  reduceScatterPieces,
+} from "../../hosts/index.ts";
 import { HostAddresses, type Span } from "../../memory/index.ts";
-import { ColumnMessages, MAX_PIECES } from "./column-messages.ts";
-import type { GroupKey, Print } from "./frame.ts";
+import { type GroupKey, KIND, LANE, type Print } from "./frame.ts";
 import { HIERARCHICAL, hierarchyTables, KINDS, type PiecedName } from "./hierarchy-choices.ts";
-import { HostPlace } from "./host-place.ts";
 import { HostSetup, type RunGathering, type Setup } from "./host-setup.ts";
-import type { PieceCallParts } from "./piece-call.ts";
-import { allGatherPieces, barrierPieces, broadcastPieces } from "./piece-moves.ts";
-import { allReducePieces, reducePieces, reduceScatterPieces } from "./piece-reductions.ts";
-import { PieceRun, type PieceWork } from "./piece-run.ts";
-import type { Carrier } from "./schedule-run.ts";
 import type { TcpContext } from "./tcp-context.ts";
 
 const WORKS: Readonly<Record<Exclude<PiecedName, "barrier">, (parts: PieceCallParts) => PieceWork>> = {
@@ -114,7 +122,13 @@ export class Hierarchy {
     }
     const links = (layout.hosts[layout.host] ?? []).map((member) => this.#context.linkOf(ranks[member] ?? -1));
     const { activities } = this.#context.hosts;
-    const place = new HostPlace({ layout, memory, activities, key: this.#key, links });
+    const wake = () => {
+      for (const [member, link] of links.entries()) {
+        if (link === undefined || !memory.takeSleeper(member) || link.isOver) continue;
+        link.signal(KIND.wake, { group: this.#key, lane: LANE.collective, seq: 0, slot: 0 });
+      }
+    };
+    const place = new HostPlace({ layout, memory, activities, wake });
     this.#place = place;
     const kernels = KINDS as unknown as KernelNames;
     const topology = layoutText(layout);

@@ -4,12 +4,19 @@
  * their collectives the same way. It is part of the group's first call that may use it, and the file has lost its name then.
  */
 
-import { HOST_MARK_BYTES, type HostLayout, layoutOf, ownRow } from "../../hosts/index.ts";
+import {
+  createHostMemory,
+  HOST_MARK_BYTES,
+  type HostLayout,
+  HostMemory,
+  hostMemoryAt,
+  layoutOf,
+  ownRow,
+} from "../../hosts/index.ts";
 import type { SharedArena } from "../../memory/index.ts";
 import { removeSharedArena } from "../../memory/index.ts";
 import type { Place } from "./algorithms.ts";
 import { gatherInRounds } from "./gather-rounds.ts";
-import { createHostMemory, HostMemory, hostMemoryAt } from "./host-memory.ts";
 import type { Schedule } from "./schedule.ts";
 import { HIERARCHY_MODES, type HierarchyMode } from "./tcp-handle.ts";
 

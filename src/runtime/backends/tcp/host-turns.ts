@@ -1,5 +1,5 @@
 /** The calls of one rank that go on in shared memory, beside its sockets: looked at in every turn. */
-import type { HostActivity } from "./host-place.ts";
+import type { HostActivity } from "../../hosts/index.ts";
 
 export class HostTurns {
   readonly activities = new Set<HostActivity>();

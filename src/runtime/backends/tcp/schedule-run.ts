@@ -1,14 +1,7 @@
 /** Runs one rank's schedule: starts strands as others end, posts receives, sends, and takes the local steps between. */
+import type { Carrier } from "../../hosts/index.ts";
 import type { BufferPlace, Operator, Reducer } from "./reducer.ts";
 import { type LocalStep, type Round, type Schedule, type Span, type Strand, slotOf } from "./schedule.ts";
-
-/** What carries messages between the members of a group; members are named by group rank. */
-export interface Carrier {
-  /** Sends; `done` when the memory may change again. */
-  send(to: number, slot: number, payload: Uint8Array, extra: number, done: () => void): void;
-  /** Receives exactly `into.length` bytes; `done` when they are there, perhaps before it returns. */
-  receive(from: number, slot: number, into: Uint8Array, extra: number, done: () => void): void;
-}
 
 export interface CallBuffers {
   readonly input: Uint8Array;

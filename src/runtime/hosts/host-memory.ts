@@ -3,10 +3,10 @@
  * few slots for each, with room for a piece of its input and of a result. It lies below a WebAssembly memory of each rank, so
  * that the reduction kernels work on all of it; behind it is room that is the rank's own.
  */
-import { addressOf, copyMemory, type MemoryCopy } from "../../../foreign/native/index.ts";
-import { ArenaReducer, newSharedMemory, PAGE_BYTES } from "../../executor/internal.ts";
-import { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "../../memory/index.ts";
-import type { Print } from "./frame.ts";
+import { addressOf, copyMemory, type MemoryCopy } from "../../foreign/native/index.ts";
+import { ArenaReducer, newSharedMemory, PAGE_BYTES } from "../executor/internal.ts";
+import type { Fingerprint } from "../memory/index.ts";
+import { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "../memory/index.ts";
 
 /** Pieces that may be under way. */
 export const NUM_SLOTS = 4;
@@ -108,7 +108,7 @@ export class HostMemory {
   }
 
   /** Says of which call this rank's piece in a slot is, before it says that it is there. */
-  sign(slot: number, { call, count, hash }: Print): void {
+  sign(slot: number, { call, count, hash }: Fingerprint): void {
     const at = this.#printAt(this.#me, slot);
     this.#words[at] = call;
     this.#words[at + 1] = count;
@@ -116,7 +116,7 @@ export class HostMemory {
   }
 
   /** The call of a member's piece, where it is another one. */
-  otherThan(slot: number, member: number, { call, count, hash }: Print): Print | undefined {
+  otherThan(slot: number, member: number, { call, count, hash }: Fingerprint): Fingerprint | undefined {
     const at = this.#printAt(member, slot);
     const words = this.#words;
     if (words[at] === call && words[at + 1] === count && words[at + 2] === hash) return undefined;

@@ -1,6 +1,7 @@
 /** Messages of one collective between hosts: what a rank sends to and receives from members of other hosts, in rounds. */
-import type { HostLayout } from "../../hosts/index.ts";
-import type { Carrier } from "./schedule-run.ts";
+
+import type { Carrier } from "./carrier.ts";
+import type { HostLayout } from "./host-layout.ts";
 
 /** Slots of messages: behind those of schedules and of exchanges in two parts. */
 const MEETING_SLOTS = 2 ** 25 + 2 ** 22;

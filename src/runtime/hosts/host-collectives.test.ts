@@ -1,15 +1,15 @@
 /** Collectives host by host, all ranks of all hosts in this thread: shared memory is real, messages are handed over. */
 import { existsSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
-import { scratchFolder } from "../../../../test/helpers/scratch.ts";
-import { Random } from "../../../../test/oracle/random.ts";
-import { MessageExchange } from "../../../../test/support/message-exchange.ts";
-import { type CollectiveName, findWrong, referenceOutput } from "../../../collectives/index.ts";
-import { type DType, newArray, type ReduceOp, sizeOf } from "../../../core/index.ts";
-import { type HostLayout, hostMark, layoutOf, layoutText, ownRow } from "../../hosts/index.ts";
-import { HostAddresses } from "../../memory/index.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
+import { Random } from "../../../test/oracle/random.ts";
+import { MessageExchange } from "../../../test/support/message-exchange.ts";
+import { type CollectiveName, findWrong, referenceOutput } from "../../collectives/index.ts";
+import { type DType, newArray, type ReduceOp, sizeOf } from "../../core/index.ts";
+import { HostAddresses } from "../memory/index.ts";
 import { ColumnMessages } from "./column-messages.ts";
-import { hierarchyTables } from "./hierarchy-choices.ts";
+import { hostMark } from "./host-identity.ts";
+import { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
 import { createHostMemory, HostMemory, PIECE_BYTES } from "./host-memory.ts";
 import { HostPlace } from "./host-place.ts";
 import type { PieceCallParts } from "./piece-call.ts";
@@ -21,7 +21,6 @@ const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 
 console.log(`hierarchy seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
 
 const folder = scratchFolder("hierarchy");
-const KEY = { low: 1, high: 2 };
 const PRINT = { call: 3, count: 4, hash: 5 };
 const WORKS: Readonly<Record<string, (parts: PieceCallParts) => PieceWork>> = {
   all_reduce: allReducePieces,
@@ -45,7 +44,7 @@ class Members {
     this.places = this.layouts.map((layout) => {
       const arena = arenas[layout.host] as (typeof arenas)[number];
       const memory = new HostMemory(arena, ownRow(layout).length, layout.column, size);
-      return new HostPlace({ layout, memory, activities: new Set(), key: KEY, links: [] });
+      return new HostPlace({ layout, memory, activities: new Set() });
     });
   }
 
@@ -235,25 +234,6 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
       [1, 0, 0],
       [0, 1, 1],
     ]);
-  });
-
-  it("are made host by host where a table says so, or always", () => {
-    const useOf = (marks: readonly string[], mode: "auto" | "on", collective: string, bytes: number) => {
-      const rows = hierarchyTables(layoutOf(marks, 0), mode).tables.find(
-        (table) => table.collective === collective,
-      )?.rows;
-      return rows?.findLast(({ fromBytes }) => bytes >= fromBytes)?.use;
-    };
-    const [one, two] = [
-      ["a", "a", "a"],
-      ["a", "b", "a", "b"],
-    ];
-    expect(useOf(one, "auto", "reduce", 8)).toBe("hierarchical");
-    expect(useOf(two, "auto", "reduce", 8)).toBe("flat");
-    expect(useOf(two, "auto", "reduce", 65_536)).toBe("hierarchical");
-    expect(useOf(two, "auto", "broadcast", 65_536)).toBe("flat");
-    expect(useOf([...two, ...two], "auto", "broadcast", 8)).toBe("hierarchical");
-    expect(useOf(two, "on", "broadcast", 8)).toBe("hierarchical");
   });
 
   it("share a host where one launcher started them, one network holds them, or CHORALE_HOST_ID says so", () => {

@@ -1,7 +1,7 @@
 /** Broadcast, all-gather and barrier host by host: what one host gives another crosses once, for all of its ranks. */
 
-import type { HostLayout } from "../../hosts/index.ts";
 import type { ColumnMessages } from "./column-messages.ts";
+import type { HostLayout } from "./host-layout.ts";
 import { PIECE_BYTES } from "./host-memory.ts";
 import { type PieceCallParts, PieceTools, wholeLines } from "./piece-call.ts";
 import type { PieceWork } from "./piece-run.ts";

@@ -4,7 +4,7 @@
  * it is to have. Pieces follow each other, as many at a time as there are slots: members count what they have done, and a
  * slot is used again when all have taken the piece before.
  */
-import type { Print } from "./frame.ts";
+import type { Fingerprint } from "../memory/index.ts";
 import { COUNT, NUM_SLOTS } from "./host-memory.ts";
 import type { HostActivity, HostPlace } from "./host-place.ts";
 
@@ -21,9 +21,9 @@ export interface PieceWork {
 }
 
 export interface PieceCall {
-  readonly print: Print;
+  readonly print: Fingerprint;
   /** Says that a member's piece, by group rank, is of another call. */
-  readonly disagree: (member: number, theirs: Print) => void;
+  readonly disagree: (member: number, theirs: Fingerprint) => void;
   readonly done: () => void;
 }
 

@@ -1,9 +1,9 @@
 /** A collective that ranks make host by host: its buffers, and what every kind of it needs. */
-import type { CollectiveName } from "../../../collectives/index.ts";
-import type { DType, ReduceOp } from "../../../core/index.ts";
-import type { HostLayout } from "../../hosts/index.ts";
-import type { Span } from "../../memory/index.ts";
+import type { CollectiveName } from "../../collectives/index.ts";
+import type { DType, ReduceOp } from "../../core/index.ts";
+import type { Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
+import type { HostLayout } from "./host-layout.ts";
 import { type HostMemory, LINE_BYTES, PIECE_BYTES } from "./host-memory.ts";
 
 export interface PieceCallParts {
