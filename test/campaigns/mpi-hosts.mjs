@@ -1,81 +1,60 @@
 /**
  * Worlds of the mpi backend over pretended hosts: each is a network namespace of this machine (host-namespaces.mjs), mpirun
- * starts its daemons there by an agent in the place of ssh, and MPI's data goes through TCP alone. The namespaces share this
- * machine's memory, and so do chorale's control words: what is shown is MPI's way and the ranks' places, not a second host.
- * MPI is told to serve every call, as it would between hosts: the exchange over shared memory would serve most of them.
+ * starts its daemons there by an agent in the place of ssh, and MPI's data goes through TCP alone. Ranks of different hosts
+ * share no memory of chorale's. By `--choices exchange`, collectives go host by host; by `mpi`, through MPI alone.
  * Open MPI; root on Linux:
- *   node test/campaigns/mpi-hosts.mjs [--hosts 2] [--ranks 2] [--url file:///…/dist/index.js]
+ *   node test/campaigns/mpi-hosts.mjs [--hosts 2] [--ranks 2 | --ranks 3,1] [--choices mpi] [--url file:///…/dist/index.js]
  * Prints what each rank found. Exits 1 when something was wrong, 3 where namespaces are not permitted.
  */
-import { spawnSync } from "node:child_process";
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { makeHosts } from "./host-namespaces.mjs";
+import { mpirunInHosts } from "./mpi-namespaces.mjs";
 
 const { values } = parseArgs({
   options: {
     hosts: { type: "string", default: "2" },
     ranks: { type: "string", default: "2" },
+    choices: { type: "string", default: "mpi" },
     url: { type: "string", default: new URL("../../dist/index.js", import.meta.url).href },
   },
 });
-const [numHosts, perHost] = [Number(values.hosts), Number(values.ranks)];
+const numHosts = Number(values.hosts);
+const listed = values.ranks.split(",").map(Number);
+/** Ranks of each host. */
+const counts = Array.from({ length: numHosts }, (_, host) => listed[host % listed.length]);
+const total = counts.reduce((sum, one) => sum + one, 0);
+const placeOf = (rank) => {
+  let [host, local] = [0, rank];
+  while (local >= counts[host]) local -= counts[host++];
+  return { host, local };
+};
 const { hosts, remove } = makeHosts(numHosts);
 const folder = mkdtempSync(join(tmpdir(), "chorale-mpi-hosts-"));
 try {
-  // What mpirun calls as `ssh HOST COMMAND`.
-  const agent = join(folder, "agent");
-  const cases = hosts.map(({ ns, address }) => `  ${address}) ns=${ns} ;;`).join("\n");
-  writeFileSync(
-    agent,
-    `#!/bin/sh\nhost=$1\nshift\ncase $host in\n${cases}\nesac\nexec ip netns exec "$ns" sh -c "$*"\n`,
-  );
-  chmodSync(agent, 0o755);
-  const mca = {
-    plm_rsh_agent: agent,
-    btl: "tcp,self",
-    pml: "ob1",
-    btl_tcp_if_include: "eth0",
-    oob_tcp_if_include: "eth0",
-  };
-  const rank = fileURLToPath(new URL("mpi-hosts-rank.mjs", import.meta.url));
-  const words = [
-    ...["netns", "exec", hosts[0].ns, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],
-    ...["--map-by", "slot", "--host", hosts.map(({ address }) => `${address}:${perHost}`).join(",")],
-    ...["-n", String(numHosts * perHost)],
-    ...Object.entries(mca).flatMap(([name, value]) => ["--mca", name, value]),
-    ...[
-      "-x",
-      "CHORALE_BACKEND=mpi",
-      "-x",
-      `TMPDIR=${folder}`,
-      "-x",
-      "CHORALE_MPI_CHOICES=mpi",
-      process.execPath,
-      rank,
-      values.url,
-      values.hosts,
-    ],
-  ];
-  const env = { ...process.env, TMPDIR: folder, NO_COLOR: "1" };
-  const { stdout, stderr, status } = spawnSync("ip", words, { encoding: "utf8", timeout: 120_000, env });
-  const found = stdout
-    .split(/\r?\n/)
-    .filter((line) => line.startsWith("{"))
-    .map((line) => JSON.parse(line))
-    .sort((a, b) => a.rank - b.rank);
+  const program = fileURLToPath(new URL("mpi-hosts-rank.mjs", import.meta.url));
+  const { found, stderr, status } = mpirunInHosts(hosts, counts, {
+    folder,
+    program,
+    args: [values.url, counts.join(), values.choices],
+    env: { CHORALE_MPI_CHOICES: values.choices },
+  });
+  found.sort((a, b) => a.rank - b.rank);
   const faults = found.flatMap(({ rank: own, address, coords, wrong }) => {
-    const host = hosts[Math.floor(own / perHost)].address;
-    const placed = address === host && coords.host === Math.floor(own / perHost) && coords.local === own % perHost;
+    const { host, local } = placeOf(own);
+    const placed =
+      address === hosts[host].address && (coords === null || (coords.host === host && coords.local === local));
     return [
       ...wrong.map((text) => `rank ${own}: ${text}`),
-      ...(placed ? [] : [`rank ${own} is on ${address} at ${JSON.stringify(coords)}, and ${host} is its host`]),
+      ...(placed
+        ? []
+        : [`rank ${own} is on ${address} at ${JSON.stringify(coords)}, and ${hosts[host].address} is its host`]),
     ];
   });
-  if (status !== 0 || found.length !== numHosts * perHost) {
+  if (status !== 0 || found.length !== total) {
     faults.push(`mpirun ended with ${status}, and ${found.length} ranks reported: ${stderr.slice(-1500)}`);
   }
   process.stdout.write(`${JSON.stringify({ hosts: numHosts, ranks: found, faults }, null, 1)}\n`);

@@ -152,6 +152,14 @@ for (const mpi of MPIS) {
       expect(result.numPassed).toBeGreaterThan(20);
     });
 
+    it("moves and reduces host by host as the reference says", { timeout: 120_000 }, async () => {
+      const backendOptions = { hosts: [0, 1, 0], choices: "exchange" } as const;
+      const data = { backend: "mpi", isolation: "process", only: "data", seed, env, backendOptions } as const;
+      const result = await runConformance({ ...data, ranks: [4], filter: "count=uneven output=apart tensor" });
+      expect(failuresOf(result)).toEqual([]);
+      expect(result.numPassed).toBeGreaterThan(20);
+    });
+
     const gpu = mpi === OPEN_MPI ? fakeGpu : undefined;
     it.skipIf(gpu === undefined)(
       "stages tensors on a device, over a stand-in for the driver (Open MPI, with g++)",
@@ -258,7 +266,8 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
         await comm.barrier();
         const never = rank === 1 ? "" : await told(() => late?.barrier({ timeoutMs: 700 }));
         await comm.barrier();
-        return { sum, sums, served, objects, mismatch, never };
+        const byHosts = Object.keys(comm.stats().choices ?? {}).join();
+        return { sum, sums, served, byHosts, objects, mismatch, never };
       },
     });
     expect(found.map(({ sum }) => sum)).toEqual([6, 6, 6]);
@@ -268,6 +277,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
       [4, 3],
     ]);
     expect(found.map(({ served }) => served[0])).toEqual(["all_reduce exchange", "", "all_reduce exchange"]);
+    expect(found.map(({ byHosts }) => byHosts)).toEqual(Array(3).fill("all_reduce exchange"));
     expect(found[1]?.objects).toEqual([{ rank: 0 }, { rank: 1 }, { rank: 2 }]);
     for (const { mismatch } of found) {
       expect(mismatch).toMatch(/rank [02]: all_reduce\(f32\[8\], sum\)/);

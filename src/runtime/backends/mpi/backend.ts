@@ -32,7 +32,7 @@ import { dumpSegment, Poller } from "../../progress/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
 import type { HostChoices } from "./host-choices.ts";
-import type { HostPlans } from "./host-plans.ts";
+import type { WorldPlans } from "./host-plans.ts";
 import { MpiDevice } from "./mpi-device.ts";
 import type { MpiGroup } from "./mpi-group.ts";
 import { MAX_MPI_RANKS, type MpiHandle, partOf } from "./mpi-handle.ts";
@@ -98,13 +98,12 @@ export function attachMpi(handle: MpiHandle, rank: number, options: MpiOptions =
 }
 
 /** What the ranks of this host have for plans. */
-function hostPlansOf(handle: MpiHandle, rank: number, numHere: number): HostPlans | undefined {
+function plansOf(handle: MpiHandle, rank: number, numHere: number): WorldPlans {
   const { ranks, choices, topology, measures } = handle;
   const { arena } = partOf(handle, rank);
-  if (arena === undefined) return undefined;
   const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
   if (choices !== undefined) registerStoredPlans(choices);
-  return { arena: new HostArena(arena, ranks, numHere), documents, topology, measures };
+  return { arena: arena && new HostArena(arena, ranks, numHere), documents, topology, measures };
 }
 
 /** What a rank has opened before it opens communicators. */
@@ -168,7 +167,7 @@ export class MpiBackend implements Backend {
       strictWork: options.strictWork ?? false,
       capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS, device?.at.device.info.name),
       at: device?.at,
-      host: hostPlansOf(handle, rank, numHere),
+      host: plansOf(handle, rank, numHere),
       poller,
     });
     const all = Array.from({ length: worldSize }, (_, r) => r);
@@ -182,7 +181,7 @@ export class MpiBackend implements Backend {
     const { world } = this.#control;
     const { notices } = this.#rank.options.control;
     if (notices === undefined) return { control: world, spansHosts: false };
-    return { control: notices.segment.group("world", all, 0, this.rank), spansHosts: true, row: world };
+    return { control: notices.segment.group("world", all, 0, this.rank), spansHosts: true };
   }
 
   async group(name: string, ranks: readonly number[]): Promise<Communicator> {

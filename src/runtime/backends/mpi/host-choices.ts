@@ -18,6 +18,10 @@ const EXCHANGED = [
 ] as const satisfies readonly CollectiveName[];
 export type ExchangedName = (typeof EXCHANGED)[number];
 export const isExchanged = (op: string): op is ExchangedName => EXCHANGED.some((one) => one === op);
+/** Those that are also made host by host, in groups that span hosts. */
+const BETWEEN_HOSTS = ["broadcast", "reduce"] as const satisfies readonly CollectiveName[];
+/** Collectives that may be measured. */
+export type MeasuredName = ExchangedName | (typeof BETWEEN_HOSTS)[number];
 /** By hand: MPI itself, and the exchange. */
 export const MPI_KERNELS = Object.fromEntries(
   COLLECTIVE_NAMES.map((op) => [op, isExchanged(op) ? ["mpi", "exchange"] : ["mpi"]]),
@@ -67,7 +71,7 @@ export function choicesOf(choices: HostChoices | undefined): ChoiceDocument | un
   if (choices === "exchange")
     return always(
       "exchange",
-      EXCHANGED.map((op) => [op, "exchange"]),
+      [...EXCHANGED, ...BETWEEN_HOSTS].map((op) => [op, "exchange"]),
     );
   if (choices === "plans") return always("plans", Object.entries(PLANS) as [CollectiveName, string][]);
   const document = choices ?? machineChoices();

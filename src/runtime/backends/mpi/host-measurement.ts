@@ -6,7 +6,7 @@
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { ChoiceRow } from "../../executor/internal.ts";
 import type { HostCall } from "./host-call.ts";
-import type { ExchangedName } from "./host-choices.ts";
+import type { ExchangedName, MeasuredName } from "./host-choices.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 
 /** Sizes that may be measured, of the larger of a rank's two buffers. */
@@ -25,7 +25,8 @@ const LEAST_MEASURED_BYTES: Readonly<Record<ExchangedName, number>> = {
 /** Whether what serves a call is measured, rather than known. */
 export const isToMeasure = (collective: ExchangedName, sizeBytes: number): boolean =>
   sizeBytes >= LEAST_MEASURED_BYTES[collective];
-const sizesOf = (collective: ExchangedName) => SIZES.filter((sizeBytes) => isToMeasure(collective, sizeBytes));
+/** The sizes at which a collective is measured. */
+export const sizesOf = (collective: ExchangedName) => SIZES.filter((sizeBytes) => isToMeasure(collective, sizeBytes));
 /** Sizes whose calls last microseconds, and what is timed of them: so many calls one after another. */
 const SHORT_BYTES = 64 * 1024;
 const SHORT_CALLS = 8;
@@ -45,12 +46,12 @@ export interface Ways {
 
 /** Measures a collective, for the steps of a call. @returns the rows of its table */
 export function* measureCollective(
-  collective: ExchangedName,
+  collective: MeasuredName,
   { mpi, exchange }: Ways,
   steps: Steps,
+  sizes: readonly number[],
 ): Generator<void, readonly ChoiceRow[]> {
   const { addresses, library } = steps.mpi;
-  const sizes = sizesOf(collective);
   const most = Math.max(...sizes);
   const [send, recv] = [addresses.fresh(most), addresses.fresh(most)];
   const taken = new Int32Array(2 * sizes.length).fill(MOST_NS);
@@ -111,13 +112,13 @@ function callOf(
   { rank, size }: Steps,
   { send, recv }: Pick<HostCall, "send" | "recv">,
 ): HostCall {
-  const isReduction = op === "all_reduce" || op === "reduce_scatter";
-  const partBytes = op === "all_reduce" ? sizeBytes : Math.floor(sizeBytes / size / 4) * 4;
+  const isReduction = op === "all_reduce" || op === "reduce_scatter" || op === "reduce";
+  const isWhole = op === "all_reduce" || op === "broadcast" || op === "reduce";
+  const partBytes = isWhole ? sizeBytes : Math.floor(sizeBytes / size / 4) * 4;
   const whole = partBytes * size;
-  const [given, got] =
-    op === "all_reduce"
-      ? [partBytes, partBytes]
-      : [op === "all_gather" ? partBytes : whole, op === "reduce_scatter" ? partBytes : whole];
+  const [given, got] = isWhole
+    ? [op === "broadcast" && rank !== 0 ? 0 : partBytes, op === "reduce" && rank !== 0 ? 0 : partBytes]
+    : [op === "all_gather" ? partBytes : whole, op === "reduce_scatter" ? partBytes : whole];
   const none = { root: 0, counts: undefined, sendCounts: [], recvCounts: [] };
   const first = (span: HostCall["send"], bytes: number) => ({
     bytes: span.bytes.subarray(0, bytes),

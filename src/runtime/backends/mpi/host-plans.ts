@@ -25,10 +25,10 @@ import {
 } from "../../executor/internal.ts";
 import { ChosenCall } from "./chosen-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
-import type { HostCall } from "./host-call.ts";
+import type { CallServing, HostCall } from "./host-call.ts";
 import { type ExchangedName, isExchanged, MPI_KERNELS } from "./host-choices.ts";
 import { ExchangeCall } from "./host-exchange.ts";
-import { isToMeasure, measureCollective } from "./host-measurement.ts";
+import { isToMeasure, measureCollective, sizesOf } from "./host-measurement.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
 import { PlanCall, type PlanPlace } from "./plan-call.ts";
@@ -38,18 +38,24 @@ const ROUNDING = new Set<KernelOp>(["sum", "prod", "avg", "preMulSum"]);
 /** Prepared plans that a group keeps; when there are more, it starts anew. */
 const MAX_PREPARED = 32;
 
-/** What a world on one host has for plans. */
-export interface HostPlans {
-  readonly arena: HostArena;
+/** What a world says of what serves its calls. */
+export interface WorldPlans {
+  /** Where this host's ranks run plans, if they do. */
+  readonly arena: HostArena | undefined;
   readonly documents: readonly ChoiceDocument[];
   readonly topology: string;
   /** Measurements in the group decide, before all documents. */
   readonly measures: boolean;
 }
 
+/** The same of a host that has memory for plans. */
+export interface HostPlans extends WorldPlans {
+  readonly arena: HostArena;
+}
+
 type MakeByMpi = (call: HostCall) => Activity;
 
-export class HostGroup implements PlanPlace {
+export class HostGroup implements PlanPlace, CallServing {
   readonly arena: HostArena;
   readonly place: number;
   /** Of the world. */
@@ -118,7 +124,7 @@ export class HostGroup implements PlanPlace {
     const { tables } = this.#measured;
     const exchange = (one: HostCall) => this.#exchange(one);
     const measure = function* (steps: Steps): Generator<void> {
-      const rows = yield* measureCollective(collective, { mpi, exchange }, steps);
+      const rows = yield* measureCollective(collective, { mpi, exchange }, steps, sizesOf(collective));
       tables.push({ backend: "mpi", collective, ranks: [size, size], rows });
     };
     return new ChosenCall({

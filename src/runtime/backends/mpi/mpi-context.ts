@@ -2,7 +2,7 @@
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { RankDevice } from "../../device/index.ts";
 import type { Poller } from "../../progress/index.ts";
-import type { HostPlans } from "./host-plans.ts";
+import type { WorldPlans } from "./host-plans.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 import type { OpenedGroup, WorldControl } from "./world-control.ts";
@@ -20,8 +20,8 @@ export interface MpiRankOptions {
   readonly capabilities: Capabilities;
   /** Where the world's tensors are, if they are on a device. */
   readonly at: RankDevice | undefined;
-  /** Where the ranks are on one host that has room for it. */
-  readonly host: HostPlans | undefined;
+  /** What serves calls beside MPI. */
+  readonly host: WorldPlans;
 }
 
 export interface MpiContext {

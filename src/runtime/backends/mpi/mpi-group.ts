@@ -21,7 +21,7 @@ import {
 } from "../../comm/index.ts";
 import { COLLECTIVE } from "../../memory/index.ts";
 import { batchTimeout, type CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
-import type { HostGroup } from "./host-plans.ts";
+import type { CallServing } from "./host-call.ts";
 import { CountLists } from "./move-calls.ts";
 import type { MpiContext } from "./mpi-context.ts";
 import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } from "./mpi-entry.ts";
@@ -44,7 +44,7 @@ export class MpiGroup implements GroupDriver {
   readonly #messages: PairMessages;
   readonly #quick: QuickCalls;
 
-  constructor(rank: MpiContext, queue: MpiQueue, plans: HostGroup | undefined) {
+  constructor(rank: MpiContext, queue: MpiQueue, plans: CallServing | undefined) {
     const { group, ranks, control, generation } = queue.options;
     this.#rank = rank;
     this.queue = queue;

@@ -6,6 +6,7 @@ import { availableParallelism } from "node:os";
 import { isMainThread } from "node:worker_threads";
 import { UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import { launchedBy, type MpiLibrary, requireMpi } from "../../../foreign/mpi/index.ts";
+import type { HostActivity } from "../../hosts/index.ts";
 import { emptyAddress, HostAddresses } from "../../memory/index.ts";
 import { RequestPool } from "./request-pool.ts";
 import { StagingPool } from "./staging-pool.ts";
@@ -33,6 +34,8 @@ export class MpiProcess {
   /** Worlds of several hosts that it has joined. */
   numJoined = 0;
   #noticeComm: number | undefined;
+  /** Collectives under way that go on without MPI too: a thread that waits in one group goes on with those of the others. */
+  readonly hostActivities = new Set<HostActivity>();
 
   constructor(library: MpiLibrary) {
     const { api, handles } = library;

@@ -251,6 +251,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
       if (now < this.#sweepUntil && this.#sweep() === 0) this.#sweepUntil = 0;
       // MPI goes on with the calls of all groups; the plans of other groups are gone on with here.
       for (const call of this.options.arena?.running ?? NONE) call.advance();
+      for (const call of this.options.mpi.hostActivities) call.advance();
       if (this.options.mpi.crowded) this.options.mpi.library.yieldCore();
     }
   }

@@ -1,7 +1,9 @@
 /** One rank's end of MPI: its groups, and what they share. */
 import { GroupCommunicator } from "../../comm/index.ts";
+import { layoutOf } from "../../hosts/index.ts";
 import type { Poller } from "../../progress/index.ts";
 import { HostGroup } from "./host-plans.ts";
+import { HostsGroup } from "./hosts-group.ts";
 import type { MpiContext, MpiRankOptions } from "./mpi-context.ts";
 import { MpiGroup } from "./mpi-group.ts";
 import { MpiQueue } from "./mpi-queue.ts";
@@ -37,9 +39,10 @@ export class MpiRank implements MpiContext {
     const { control, spansHosts, turns } = opened;
     const { index, member } = control;
     // Before the queue says to the others that this member is there.
-    const plans =
-      host !== undefined && !spansHosts && HostGroup.fits(ranks.length, index)
-        ? new HostGroup(host, group, ranks, member, index)
+    const plans = spansHosts
+      ? this.#hostsGroup(group, ranks, member)
+      : host.arena !== undefined && HostGroup.fits(ranks.length, index)
+        ? new HostGroup({ ...host, arena: host.arena }, group, ranks, member, index)
         : undefined;
     const arena = host?.arena;
     const elsewhere = world.notices === undefined ? undefined : { world, spansHosts };
@@ -51,6 +54,14 @@ export class MpiRank implements MpiContext {
     const communicator = new GroupCommunicator(driver);
     this.#open.set(driver, communicator);
     return communicator;
+  }
+
+  /** What makes calls of a group that spans hosts host by host; nothing where no two members share a host. */
+  #hostsGroup(group: string, ranks: readonly number[], member: number): HostsGroup | undefined {
+    const { mpi, host, control } = this.options;
+    const layout = layoutOf(control.hostsOf(ranks).map(String), member);
+    if (layout.hosts.length === ranks.length) return undefined;
+    return new HostsGroup(mpi, { group, layout, rank: member, size: ranks.length, choices: host });
   }
 
   /** The open communicators, in the order in which they were made. */

@@ -5,8 +5,7 @@ import { asTensor, type BarrierCall, packCall, rolesOf, type TensorCall } from "
 import { deviceTensor, type RankDevice } from "../../device/index.ts";
 import type { HostAddresses, Span } from "../../memory/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
-import type { HostCall } from "./host-call.ts";
-import type { HostGroup } from "./host-plans.ts";
+import type { CallServing, HostCall } from "./host-call.ts";
 import { EMPTY, moveCall } from "./move-calls.ts";
 import { type Activity, SingleCall } from "./mpi-entry.ts";
 import { reduceCall } from "./reduce-calls.ts";
@@ -19,8 +18,8 @@ export interface PrepareContext {
   readonly kernels: () => ReductionKernels;
   /** Where the rank's tensors are, if they are on a device. */
   readonly at: RankDevice | undefined;
-  /** Where the group may run plans inside this host. */
-  readonly plans: HostGroup | undefined;
+  /** What serves calls in place of MPI, if anything may. */
+  readonly plans: CallServing | undefined;
   readonly rank: number;
   readonly size: number;
 }

@@ -9,6 +9,7 @@ import type { MpiDType } from "../../../foreign/mpi/index.ts";
 import type { Data, OutputOptions } from "../../comm/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 import { ExchangeCall } from "./host-exchange.ts";
+import { HostGroup } from "./host-plans.ts";
 import { PIECE_BYTES } from "./move-calls.ts";
 import { type Activity, type EntryParts, RequestCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
@@ -119,7 +120,7 @@ export class QuickCalls {
     const isInPlace = input.byteOffset === output.byteOffset;
     if (storage.buffer === output.storage.buffer && !isInPlace) return undefined;
     const addressOf = (one: Tensor) => addresses.at(one.storage.buffer as ArrayBufferLike, one.byteOffset);
-    if (by === "exchange" && plans !== undefined) {
+    if (by === "exchange" && plans instanceof HostGroup) {
       if (isOneRound(sizeBytes, size)) {
         const [send, recv] = [addressOf(input), addressOf(output)];
         const one = new OneRoundReduction(plans, { dtype, redop, send, recv, sizeBytes });

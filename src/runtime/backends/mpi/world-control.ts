@@ -13,8 +13,6 @@ export interface OpenedGroup {
   readonly spansHosts: boolean;
   /** Where its members take turns, if not there: of all groups of a world in one place, since a rank has one turn at a time. */
   readonly turns?: GroupControl;
-  /** The members of this host, as a group of its own, where others are elsewhere. */
-  readonly row?: GroupControl;
 }
 
 export class WorldControl {
@@ -63,13 +61,7 @@ export class WorldControl {
         turns: control,
       };
     }
-    if (row.length < 2) return { control, spansHosts: true };
-    const label = `${name}, ranks of one host`;
-    return {
-      control,
-      spansHosts: true,
-      row: this.host.group(label, row, instance, row.indexOf(this.#rank), `${within}>${ranks.join(",")}`),
-    };
+    return { control, spansHosts: true };
   }
 
   /** Which of these ranks are on this rank's host. */
