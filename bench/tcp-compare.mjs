@@ -34,19 +34,9 @@ import { oneOf } from "../dist/core/internal.js";
 import { InvalidArgumentError } from "../dist/index.js";
 import { launch } from "../dist/runtime/world/index.js";
 import { freePort } from "../test/support/free-port.mjs";
+import { OPERATIONS } from "./peers/operations.mjs";
 import { serveRanks } from "./peers/served-ranks.mjs";
 
-const OPS = [
-  "all_reduce",
-  "broadcast",
-  "reduce",
-  "all_gather",
-  "reduce_scatter",
-  "all_to_all",
-  "gather",
-  "scatter",
-  "send",
-];
 const config = {
   options: {
     layouts: { type: "string", default: "2x1,4x1,8x1" },
@@ -65,7 +55,7 @@ const layoutOf = (text) => {
 };
 const flags = flagsOf(import.meta.url, config, ({ values }) => ({
   layouts: values.layouts.split(",").map(layoutOf),
-  ops: values.ops === "all" ? OPS : values.ops.split(",").map((op) => oneOf(op, "--ops", OPS)),
+  ops: values.ops === "all" ? OPERATIONS : values.ops.split(",").map((op) => oneOf(op, "--ops", OPERATIONS)),
   sizes: values.sizes.split(","),
   rounds: integer(values.rounds, "--rounds", 1),
   ms: integer(values.ms, "--ms", 1),

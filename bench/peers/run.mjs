@@ -10,19 +10,9 @@ import { setTimeout } from "node:timers/promises";
 import { flagsOf, integer } from "../../dist/apps/bench/script-flags.js";
 import { oneOf } from "../../dist/core/internal.js";
 import { findContenders } from "./contenders.mjs";
+import { OPERATIONS } from "./operations.mjs";
 import { checksOf } from "./targets.mjs";
 
-const ALL = [
-  "all_reduce",
-  "broadcast",
-  "reduce",
-  "all_gather",
-  "reduce_scatter",
-  "all_to_all",
-  "gather",
-  "scatter",
-  "send",
-];
 const config = {
   options: {
     ranks: { type: "string", short: "n", default: "2" },
@@ -47,7 +37,7 @@ const values = flagsOf(import.meta.url, config, ({ values: words }) => ({
   ...words,
   ranks: integer(words.ranks, "--ranks"),
   repeats: integer(words.repeats, "--repeats"),
-  ops: words.op === "all" ? ALL : words.op.split(",").map((op) => oneOf(op, "--op", [...ALL, "all"])),
+  ops: words.op === "all" ? OPERATIONS : words.op.split(",").map((op) => oneOf(op, "--op", [...OPERATIONS, "all"])),
   min: size(words.min, "--min"),
   max: size(words.max, "--max"),
   pause: integer(words.pause, "--pause", 0),
