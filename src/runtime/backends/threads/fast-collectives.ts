@@ -9,7 +9,6 @@ import {
   type AllToAllVOptions,
   type Data,
   type OutputOptions,
-  opCode,
   type PendingWork,
   packCall,
   type ReduceOptions,
@@ -19,7 +18,7 @@ import {
   WIRE_OPS,
 } from "../../comm/index.ts";
 import { apart, sumOfCounts } from "./argument-checks.ts";
-import { type FastCall, FastIssue } from "./fast-issue.ts";
+import { type CodedOp, type FastCall, FastIssue, OPS } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY, LastKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
@@ -56,7 +55,7 @@ export class FastCollectives {
    * larger of a rank's two buffers. `overlaps`: the result lies on what is read.
    */
   #start(
-    op: PlainCollective,
+    op: CodedOp<PlainCollective>,
     input: Tensor,
     result: Tensor,
     redop: NamedReduceOp | undefined,
@@ -67,14 +66,13 @@ export class FastCollectives {
     part: number,
     total: number,
     kernel: number,
-    overlaps: boolean,
+    overlaps = false,
   ): PendingWork<Tensor> | undefined {
-    const code = CODES[op];
-    const planned =
-      total >= this.#firstPlan[code]! ? this.#plans.find(code, op, input.dtype, redop, root, total) : undefined;
+    const mayPlan = total >= this.#firstPlan[op.code]!;
+    const planned = mayPlan ? this.#plans.find(op, input.dtype, redop, root, total) : undefined;
     const isPlanned = planned !== undefined && !planned.isKernel;
     if (isPlanned && !planned.prepare(overlaps)) return undefined;
-    const call = this.#issue.begin(code, op, input, redop, root, from, to, count, part, kernel);
+    const call = this.#issue.begin(op, input, redop, root, from, to, count, part, kernel);
     return isPlanned ? this.#issue.plan(planned, call, result, total) : this.#issue.run(call, result, total);
   }
 
@@ -165,22 +163,11 @@ export class FastCollectives {
     const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    if (bytes >= this.#firstPlan[CODES.all_reduce]!) {
-      const planned = this.#plans.find(CODES.all_reduce, "all_reduce", input.dtype, op, 0, bytes);
+    if (bytes >= this.#firstPlan[OPS.all_reduce.code]!) {
+      const planned = this.#plans.find(OPS.all_reduce, input.dtype, op, 0, bytes);
       if (!planned.isKernel) {
         if (!planned.prepare(from === to)) return undefined;
-        const call = this.#issue.begin(
-          CODES.all_reduce,
-          "all_reduce",
-          input,
-          op,
-          0,
-          from,
-          to,
-          input.size,
-          bytes,
-          kernel,
-        );
+        const call = this.#issue.begin(OPS.all_reduce, input, op, 0, from, to, input.size, bytes, kernel);
         return this.#issue.plan(planned, call, output, bytes);
       }
     }
@@ -195,7 +182,7 @@ export class FastCollectives {
     if (input === undefined || output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
-    return this.#start("broadcast", input, output, undefined, root, from, to, input.size, bytes, bytes, COPY, false);
+    return this.#start(OPS.broadcast, input, output, undefined, root, from, to, input.size, bytes, bytes, COPY);
   }
 
   reduce(data: Data, options: ReduceOptions & RootOptions): PendingWork<Tensor> | undefined {
@@ -206,13 +193,13 @@ export class FastCollectives {
     const isRoot = root === this.#engine.me;
     const output = options.output === undefined ? input : this.#own(options.output);
     if (output === undefined) return undefined;
-    const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
+    const [from, bytes] = [input.byteOffset, input.sizeBytes];
+    const to = isRoot ? output.byteOffset : 0;
     if (isRoot && !(this.#areAlike(input, output) && (from === to || apart(from, bytes, to, bytes)))) return undefined;
     const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    const sink = isRoot ? to : 0;
-    return this.#start("reduce", input, output, op, root, from, sink, input.size, bytes, bytes, kernel, from === sink);
+    return this.#start(OPS.reduce, input, output, op, root, from, to, input.size, bytes, bytes, kernel, from === to);
   }
 
   allGather(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
@@ -224,7 +211,7 @@ export class FastCollectives {
     if (!this.#areParts(input, output, n)) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
-    return this.#start("all_gather", input, output, undefined, 0, from, to, input.size, bytes, n * bytes, COPY, false);
+    return this.#start(OPS.all_gather, input, output, undefined, 0, from, to, input.size, bytes, n * bytes, COPY);
   }
 
   reduceScatter(data: Data, options: ReduceOptions): PendingWork<Tensor> | undefined {
@@ -235,24 +222,13 @@ export class FastCollectives {
     const { size: n, me } = this.#engine;
     if (!this.#areParts(output, input, n)) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, output.sizeBytes];
-    if (to !== from + me * bytes && !apart(from, n * bytes, to, bytes)) return undefined;
+    const total = n * bytes;
+    const overlaps = to === from + me * bytes;
+    if (!overlaps && !apart(from, total, to, bytes)) return undefined;
     const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    return this.#start(
-      "reduce_scatter",
-      input,
-      output,
-      op,
-      0,
-      from,
-      to,
-      output.size,
-      bytes,
-      n * bytes,
-      kernel,
-      to === from + me * bytes,
-    );
+    return this.#start(OPS.reduce_scatter, input, output, op, 0, from, to, output.size, bytes, total, kernel, overlaps);
   }
 
   allToAll(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
@@ -265,7 +241,7 @@ export class FastCollectives {
     const [from, to, total] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!apart(from, total, to, total)) return undefined;
     const count = input.size / n;
-    return this.#start("all_to_all", input, output, undefined, 0, from, to, count, total / n, total, COPY, false);
+    return this.#start(OPS.all_to_all, input, output, undefined, 0, from, to, count, total / n, total, COPY);
   }
 
   gather(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
@@ -284,7 +260,7 @@ export class FastCollectives {
       if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
       result = output;
     } else if (options.output !== undefined) return undefined;
-    return this.#start("gather", input, result, undefined, root, from, to, input.size, bytes, n * bytes, COPY, false);
+    return this.#start(OPS.gather, input, result, undefined, root, from, to, input.size, bytes, n * bytes, COPY);
   }
 
   scatter(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
@@ -305,7 +281,7 @@ export class FastCollectives {
     } else if (options.output !== undefined) return undefined;
     const bytes = output.sizeBytes;
     const to = output.byteOffset;
-    return this.#start("scatter", given, output, undefined, root, from, to, output.size, bytes, n * bytes, COPY, false);
+    return this.#start(OPS.scatter, given, output, undefined, root, from, to, output.size, bytes, n * bytes, COPY);
   }
 
   barrier(options: OutputOptions): PendingWork<void> | undefined {
@@ -320,7 +296,7 @@ export class FastCollectives {
     const tensor = this.#own(data);
     if (tensor === undefined) return undefined;
     const work = new PairWork<T>(engine, engine.nextPairSeq++, op, peer);
-    work.code = op === "send" ? CODES.send : CODES.recv;
+    work.code = OPS[op].code;
     work.timeoutMs = this.#timeoutMs;
     work.call = packCall(op, tensor.dtype, undefined, peer);
     work.count = tensor.size;
@@ -347,18 +323,7 @@ export class FastCollectives {
     const [from, to, own] = [input.byteOffset, output.byteOffset, parts.sizes[me]!];
     if (input.sizeBytes !== own || output.sizeBytes !== parts.total) return undefined;
     if (from !== to + parts.offsets[me]! && !apart(from, own, to, parts.total)) return undefined;
-    const call = this.#issue.begin(
-      CODES.all_gather_v,
-      "all_gather_v",
-      input,
-      undefined,
-      0,
-      from,
-      to,
-      output.size,
-      0,
-      COPY,
-    );
+    const call = this.#issue.begin(OPS.all_gather_v, input, undefined, 0, from, to, output.size, 0, COPY);
     return this.#runParts(call, parts, output);
   }
 
@@ -375,18 +340,7 @@ export class FastCollectives {
     const op = options.op ?? "sum";
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    const call = this.#issue.begin(
-      CODES.reduce_scatter_v,
-      "reduce_scatter_v",
-      input,
-      op,
-      0,
-      from,
-      to,
-      input.size,
-      0,
-      kernel,
-    );
+    const call = this.#issue.begin(OPS.reduce_scatter_v, input, op, 0, from, to, input.size, 0, kernel);
     return this.#runParts(call, parts, output);
   }
 
@@ -401,18 +355,7 @@ export class FastCollectives {
     const [from, to] = [input.byteOffset, output.byteOffset];
     if (sendCounts[me] !== recvCounts[me] || !apart(from, input.sizeBytes, to, output.sizeBytes)) return undefined;
     const elementBytes = input.sizeBytes / input.size;
-    const call = this.#issue.begin(
-      CODES.all_to_all_v,
-      "all_to_all_v",
-      input,
-      undefined,
-      0,
-      from,
-      to,
-      0,
-      elementBytes,
-      COPY,
-    );
+    const call = this.#issue.begin(OPS.all_to_all_v, input, undefined, 0, from, to, 0, elementBytes, COPY);
     call.counts = { send: sendCounts, receive: recvCounts };
     this.#engine.publishCounts(call.counts);
     return this.#issue.run(call, output, input.sizeBytes);
@@ -453,19 +396,3 @@ export class FastCollectives {
 function nameOf({ op = "sum" }: ReduceOptions): NamedReduceOp {
   return op as NamedReduceOp;
 }
-
-const CODES = {
-  all_reduce: opCode("all_reduce"),
-  broadcast: opCode("broadcast"),
-  reduce: opCode("reduce"),
-  all_gather: opCode("all_gather"),
-  reduce_scatter: opCode("reduce_scatter"),
-  all_gather_v: opCode("all_gather_v"),
-  reduce_scatter_v: opCode("reduce_scatter_v"),
-  all_to_all: opCode("all_to_all"),
-  all_to_all_v: opCode("all_to_all_v"),
-  gather: opCode("gather"),
-  scatter: opCode("scatter"),
-  send: opCode("send"),
-  recv: opCode("recv"),
-} as const;

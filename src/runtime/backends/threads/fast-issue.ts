@@ -3,7 +3,7 @@
  * Goes as far as the peers allow; what is left then is the group engine's.
  */
 import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
-import { opCode, type PendingWork, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
+import { type PendingWork, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
 import { DoneWork } from "./done-work.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
@@ -14,8 +14,15 @@ import { type ExchangeCounts, type Parts, PHASE, type RunningPlan, ThreadsWork }
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
 
-const ALL_REDUCE = opCode("all_reduce");
-const BARRIER = opCode("barrier");
+/** An operation: its name, and its number in tables and fingerprints. */
+export interface CodedOp<O extends WireOp = WireOp> {
+  readonly op: O;
+  readonly code: number;
+}
+/** Made once: calls look nothing up. */
+export const OPS = Object.fromEntries(WIRE_OPS.map((op, code) => [op, { op, code }])) as {
+  readonly [O in WireOp]: CodedOp<O>;
+};
 const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);
 
 /** A plan that is ready for calls of one kind. */
@@ -87,7 +94,7 @@ export class FastIssue {
     this.#timeoutMs = timeoutMs;
   }
 
-  #wordOf(code: number, op: WireOp, dtype: DType, redop: ReduceOp | undefined, root: number): number {
+  #wordOf({ op, code }: CodedOp, dtype: DType, redop: ReduceOp | undefined, root: number): number {
     const last = this.#lastWords[code] as LastWord;
     if (last.dtype !== dtype || last.redop !== redop || last.root !== root) {
       last.word = packCall(op, dtype, redop, root);
@@ -100,8 +107,7 @@ export class FastIssue {
 
   /** Begins a call on world tensors. Its arguments are right. */
   begin(
-    code: number,
-    op: WireOp,
+    op: CodedOp,
     typed: Tensor,
     redop: ReduceOp | undefined,
     root: number,
@@ -111,8 +117,8 @@ export class FastIssue {
     bytes: number,
     kernel: number,
   ): FastCall {
-    const call = this.#next(code, op);
-    call.call = this.#wordOf(code, op, typed.dtype, redop, root);
+    const call = this.#next(op);
+    call.call = this.#wordOf(op, typed.dtype, redop, root);
     call.count = count;
     call.input = input;
     call.output = output;
@@ -124,7 +130,7 @@ export class FastIssue {
     return call;
   }
 
-  #next(code: number, op: WireOp): FastCall {
+  #next({ op, code }: CodedOp): FastCall {
     const engine = this.#engine;
     const call = this.#call;
     this.#forget(call);
@@ -295,9 +301,9 @@ export class FastIssue {
     kernel: number,
   ): PendingWork<Tensor> {
     const engine = this.#engine;
-    const call = this.begin(ALL_REDUCE, "all_reduce", input, redop, 0, from, to, input.size, bytes, kernel);
+    const call = this.begin(OPS.all_reduce, input, redop, 0, from, to, input.size, bytes, kernel);
     const { wasm, member, rings, size: n, me } = engine;
-    if (rings.isEager(ALL_REDUCE, bytes)) return this.#small(call, output, bytes);
+    if (rings.isEager(call.code, bytes)) return this.#small(call, output, bytes);
     const stamp = stampOf(call.seq);
     let status: number;
     if (bytes <= EAGER_BYTES) {
@@ -314,7 +320,7 @@ export class FastIssue {
 
   barrier(): PendingWork<void> {
     const { wasm, member, driver } = this.#engine;
-    const call = this.#next(BARRIER, "barrier");
+    const call = this.#next(OPS.barrier);
     call.call = BARRIER_CALL;
     call.count = 0;
     call.input = 0;

@@ -14,6 +14,7 @@ import {
   type ServingPlan,
 } from "../../executor/internal.ts";
 import { isRefused } from "./argument-checks.ts";
+import type { CodedOp } from "./fast-issue.ts";
 import type { PlanRun, PlanRuns } from "./plan-runs.ts";
 import { plainExtra, planDetail } from "./plan-work.ts";
 import { type RunningPlan, runningPlan } from "./threads-work.ts";
@@ -138,8 +139,7 @@ export class PlannedCalls {
 
   /** What serves a call: see `PlannedCall`. `bytes`: of the larger of a rank's two buffers. */
   find(
-    code: number,
-    op: CollectiveName,
+    { op, code }: CodedOp<CollectiveName>,
     dtype: DType,
     redop: NamedReduceOp | undefined,
     root: number,

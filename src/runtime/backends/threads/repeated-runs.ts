@@ -5,10 +5,10 @@
  */
 import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type NamedReduceOp, type ReduceOp, sizeOf, type Tensor } from "../../../core/index.ts";
-import { opCode, type PendingWork, type PlanCall, type Runnable, type RunOptions } from "../../comm/index.ts";
+import type { PendingWork, PlanCall, Runnable, RunOptions } from "../../comm/index.ts";
 import { isCarriedAsIs } from "../../executor/internal.ts";
 import { apart, isRefused } from "./argument-checks.ts";
-import { FastIssue } from "./fast-issue.ts";
+import { FastIssue, OPS } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY } from "./move.ts";
 import type { PlanRun } from "./plan-runs.ts";
@@ -16,7 +16,6 @@ import { plainExtra, planDetail } from "./plan-work.ts";
 import { type Arena, ownTensor } from "./storage.ts";
 import { type RunningPlan, runningPlan } from "./threads-work.ts";
 
-const RUN = opCode("run");
 /** Runs that are remembered: programs with more of them take the careful path for some. */
 const MAX_KNOWN = 16;
 
@@ -138,7 +137,7 @@ export class RepeatedRuns {
     if (partBytes < 0 || !engine.plans.again(known.run)) return undefined;
     const typed = (input ?? output) as Tensor;
     const count = partBytes / sizeOf(known.dtype);
-    const call = this.#issue.begin(RUN, "run", typed, known.op, 0, from, to, count, partBytes, COPY);
+    const call = this.#issue.begin(OPS.run, typed, known.op, 0, from, to, count, partBytes, COPY);
     return this.#issue.plan(known, call, output, Math.max(inputBytes, outputBytes));
   }
 
