@@ -48,6 +48,14 @@ export interface Stamp {
   readonly tbgSize: number;
 }
 
+/** A channel, as its own end counts it. */
+interface ChannelPlace {
+  readonly kind: number;
+  readonly id: number;
+}
+
+const NONE: readonly RawChunk[] = [];
+
 export class Tape {
   data = new Int32Array(192);
   length = 0;
@@ -59,149 +67,77 @@ export class Tape {
     grown.set(this.data.subarray(0, this.length));
     this.data = grown;
   }
-  private begin(code: number, stamp: Stamp, n: number): void {
-    this.room(n + 5);
+  private add(code: number, { seq, source, tbgIndex, tbgSize }: Stamp, ints: readonly number[], chunks = NONE): void {
+    this.room(5 + ints.length + 3 * chunks.length);
     const d = this.data;
     let at = this.length;
     d[at++] = code;
-    d[at++] = stamp.seq;
-    d[at++] = stamp.source;
-    d[at++] = stamp.tbgIndex;
-    d[at++] = stamp.tbgSize;
+    d[at++] = seq;
+    d[at++] = source;
+    d[at++] = tbgIndex;
+    d[at++] = tbgSize;
+    for (let i = 0; i < ints.length; i++) d[at++] = ints[i]!;
+    for (const { rank, buffer, index, size } of chunks) {
+      d[at++] = rank * 4 + buffer;
+      d[at++] = index;
+      d[at++] = size;
+    }
     this.length = at;
     this.count++;
   }
-  private chunk(c: RawChunk): void {
-    const d = this.data;
-    let at = this.length;
-    d[at++] = c.rank * 4 + c.buffer;
-    d[at++] = c.index;
-    d[at++] = c.size;
-    this.length = at;
-  }
-  private int(value: number): void {
-    this.data[this.length++] = value;
-  }
 
   nop(stamp: Stamp): void {
-    this.begin(CODE.nop, stamp, 0);
+    this.add(CODE.nop, stamp, []);
   }
   barrier(stamp: Stamp, barrier: number, numStrands: number): void {
-    this.begin(CODE.barrier, stamp, 2);
-    this.int(barrier);
-    this.int(numStrands);
+    this.add(CODE.barrier, stamp, [barrier, numStrands]);
   }
   copy(stamp: Stamp, format: CopyFormat, dst: RawChunk, src: RawChunk): void {
-    this.begin(CODE.copy, stamp, 7);
-    this.int(COPY_FORMATS.indexOf(format));
-    this.chunk(dst);
-    this.chunk(src);
+    this.add(CODE.copy, stamp, [COPY_FORMATS.indexOf(format)], [dst, src]);
   }
-  get(stamp: Stamp, kind: number, channel: number, dst: RawChunk, src: RawChunk): void {
-    this.begin(CODE.get, stamp, 8);
-    this.int(kind);
-    this.int(channel);
-    this.chunk(dst);
-    this.chunk(src);
+  get(stamp: Stamp, { kind, id }: ChannelPlace, dst: RawChunk, src: RawChunk): void {
+    this.add(CODE.get, stamp, [kind, id], [dst, src]);
   }
-  put(
-    stamp: Stamp,
-    format: PutFormat,
-    notify: Notify,
-    kind: number,
-    channel: number,
-    dst: RawChunk,
-    src: RawChunk,
-  ): void {
-    this.begin(CODE.put, stamp, 10);
-    this.int(PUT_FORMATS.indexOf(format));
-    this.int(NOTIFIES.indexOf(notify));
-    this.int(kind);
-    this.int(channel);
-    this.chunk(dst);
-    this.chunk(src);
+  put(stamp: Stamp, format: PutFormat, notify: Notify, { kind, id }: ChannelPlace, dst: RawChunk, src: RawChunk): void {
+    this.add(CODE.put, stamp, [PUT_FORMATS.indexOf(format), NOTIFIES.indexOf(notify), kind, id], [dst, src]);
   }
-  /** `kind` -1: a reduction without a channel. */
+  /** @param c the channel by which `remote` is read */
   reduce(
     stamp: Stamp,
     op: PlanReduceOp,
     packets: boolean,
-    kind: number,
-    channel: number,
+    c: ChannelPlace | undefined,
     dst: RawChunk,
     src: readonly RawChunk[],
     remote: readonly RawChunk[],
   ): void {
-    this.begin(CODE.reduce, stamp, 9 + 3 * (src.length + remote.length));
-    this.int(PLAN_REDUCE_OPS.indexOf(op));
-    this.int(packets ? 1 : 0);
-    this.int(kind);
-    this.int(channel);
-    this.int(src.length);
-    this.int(remote.length);
-    this.chunk(dst);
-    for (const c of src) this.chunk(c);
-    for (const c of remote) this.chunk(c);
+    const { kind, id } = c ?? { kind: -1, id: 0 };
+    const ints = [PLAN_REDUCE_OPS.indexOf(op), packets ? 1 : 0, kind, id, src.length, remote.length];
+    this.add(CODE.reduce, stamp, ints, [dst, ...src, ...remote]);
   }
   signal(
     stamp: Stamp,
     what: "signal" | "wait" | "flush",
-    kind: number,
-    channel: number,
+    { kind, id }: ChannelPlace,
     relaxed: boolean,
     sync: number,
   ): void {
-    this.begin(CODE[what], stamp, 4);
-    this.int(kind);
-    this.int(channel);
-    this.int(relaxed ? 1 : 0);
-    this.int(sync);
+    this.add(CODE[what], stamp, [kind, id, relaxed ? 1 : 0, sync]);
   }
   semaphore(stamp: Stamp, what: "acquire" | "release", semaphore: number, sync: number): void {
-    this.begin(CODE[what], stamp, 2);
-    this.int(semaphore);
-    this.int(sync);
+    this.add(CODE[what], stamp, [semaphore, sync]);
   }
-  switchReduce(
-    stamp: Stamp,
-    op: PlanReduceOp,
-    channel: number,
-    index: number,
-    size: number,
-    dst: RawChunk,
-    own: number,
-  ): void {
-    this.begin(CODE["switch-reduce"], stamp, 8);
-    this.int(PLAN_REDUCE_OPS.indexOf(op));
-    this.int(channel);
-    this.int(index);
-    this.int(size);
-    this.int(own);
-    this.chunk(dst);
+  /** @param index of the part of the channel's buffer, which is as large as the chunk */
+  switchReduce(stamp: Stamp, op: PlanReduceOp, channel: number, index: number, dst: RawChunk, own: number): void {
+    this.add(CODE["switch-reduce"], stamp, [PLAN_REDUCE_OPS.indexOf(op), channel, index, dst.size, own], [dst]);
   }
-  switchBroadcast(
-    stamp: Stamp,
-    forward: boolean,
-    channel: number,
-    index: number,
-    size: number,
-    src: RawChunk,
-    own: number,
-  ): void {
-    this.begin(CODE["switch-broadcast"], stamp, 8);
-    this.int(forward ? 1 : 0);
-    this.int(channel);
-    this.int(index);
-    this.int(size);
-    this.int(own);
-    this.chunk(src);
+  switchBroadcast(stamp: Stamp, forward: boolean, channel: number, index: number, src: RawChunk, own: number): void {
+    this.add(CODE["switch-broadcast"], stamp, [forward ? 1 : 0, channel, index, src.size, own], [src]);
   }
   /** Appends a pipeline whose body is what `body` holds. */
   pipeline(stamp: Stamp, unitBytes: number, numChunks: number, body: Tape): void {
-    this.begin(CODE.pipeline, stamp, 3 + body.length);
-    this.int(unitBytes);
-    this.int(numChunks);
-    this.int(body.count);
+    this.add(CODE.pipeline, stamp, [unitBytes, numChunks, body.count]);
+    this.room(body.length);
     this.data.set(body.data.subarray(0, body.length), this.length);
     this.length += body.length;
   }

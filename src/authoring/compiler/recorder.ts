@@ -170,7 +170,7 @@ export class Recorder {
     }
     this.inside(dst);
     this.inside(src);
-    this.each(rank, strands, (tape, stamp) => tape.reduce(stamp, op, packets, -1, 0, dst, [src, ...others], []));
+    this.each(rank, strands, (tape, stamp) => tape.reduce(stamp, op, packets, undefined, dst, [src, ...others], []));
   }
 
   barrier(rank: number, strands: readonly number[]): void {
@@ -198,11 +198,11 @@ export class Recorder {
 
   signalOrWait(what: "signal" | "wait", c: ChannelRecord, relaxed: boolean, strand: number, sync: number): void {
     this.count(c, what === "signal" ? 1 : -1);
-    this.each(c.src, strand, (tape, stamp) => tape.signal(stamp, what, c.kind, c.id, relaxed, sync), c);
+    this.each(c.src, strand, (tape, stamp) => tape.signal(stamp, what, c, relaxed, sync), c);
   }
 
   flush(c: ChannelRecord, strand: number, sync: number): void {
-    this.each(c.src, strand, (tape, stamp) => tape.signal(stamp, "flush", c.kind, c.id, false, sync), c);
+    this.each(c.src, strand, (tape, stamp) => tape.signal(stamp, "flush", c, false, sync), c);
   }
 
   get(c: ChannelRecord, dst: RawChunk, src: RawChunk, strands: Strands): void {
@@ -211,7 +211,7 @@ export class Recorder {
     if (this.options.strict) this.sameSize(dst, src);
     this.inside(dst);
     this.inside(src);
-    this.each(c.src, strands, (tape, stamp) => tape.get(stamp, c.kind, c.id, dst, src), c, [src]);
+    this.each(c.src, strands, (tape, stamp) => tape.get(stamp, c, dst, src), c, [src]);
   }
 
   put(c: ChannelRecord, format: PutFormat, notify: Notify, dst: RawChunk, src: RawChunk, strands: Strands): void {
@@ -224,7 +224,7 @@ export class Recorder {
     this.inside(dst);
     this.inside(src);
     if (notify !== "none") this.count(c, 1);
-    this.each(c.src, strands, (tape, stamp) => tape.put(stamp, format, notify, c.kind, c.id, dst, src), c, [dst]);
+    this.each(c.src, strands, (tape, stamp) => tape.put(stamp, format, notify, c, dst, src), c, [dst]);
   }
 
   channelReduce(
@@ -248,13 +248,7 @@ export class Recorder {
     }
     this.inside(dst);
     this.inside(src);
-    this.each(
-      c.src,
-      strands,
-      (tape, stamp) => tape.reduce(stamp, op, false, c.kind, c.id, dst, [src], remote),
-      c,
-      remote,
-    );
+    this.each(c.src, strands, (tape, stamp) => tape.reduce(stamp, op, false, c, dst, [src], remote), c, remote);
   }
 
   switchReduce(
@@ -267,10 +261,8 @@ export class Recorder {
     strand: number,
   ): void {
     const id = this.switchId(s, rank, dst, index, size);
-    this.each(rank, strand, (tape, stamp) => tape.switchReduce(stamp, op, id, index, size, dst, rank), {
-      kind: SWITCH,
-      id,
-    });
+    const record = (tape: Tape, stamp: Stamp) => tape.switchReduce(stamp, op, id, index, dst, rank);
+    this.each(rank, strand, record, { kind: SWITCH, id });
   }
 
   switchBroadcast(
@@ -287,10 +279,8 @@ export class Recorder {
       this.need(s.buffer === SCRATCH, "buffer of a switch channel for packets", BUFFERS[s.buffer], "scratch");
     }
     const id = this.switchId(s, rank, src, index, size);
-    this.each(rank, strand, (tape, stamp) => tape.switchBroadcast(stamp, forward, id, index, size, src, rank), {
-      kind: SWITCH,
-      id,
-    });
+    const record = (tape: Tape, stamp: Stamp) => tape.switchBroadcast(stamp, forward, id, index, src, rank);
+    this.each(rank, strand, record, { kind: SWITCH, id });
   }
 
   // ---- loops
