@@ -3,7 +3,7 @@ import { basename } from "node:path";
 import { wordTable } from "../../core/index.ts";
 import type { ShardingPlan } from "../plan.ts";
 import type { ExportTarget } from "./engines.ts";
-import { type ExportPlace, refusal, shellWord } from "./exporter.ts";
+import { type ExportPlace, option, refusal, shellWord } from "./exporter.ts";
 import { lacksBf16 } from "./format-support.ts";
 
 const DTYPE_NAMES: Readonly<Record<string, string>> = wordTable({
@@ -34,6 +34,22 @@ export function servingDtype(plan: ShardingPlan): { readonly dtype: string; read
     return { dtype: "float16", notes: [SERVED_IN_HALF] };
   }
   return { dtype: DTYPE_NAMES[name] ?? "auto", notes: [] };
+}
+
+/** Options of the dtype, and of quantization where the checkpoint does not say it. @param nameOf the engine's name of a format */
+export function formatOptions(
+  plan: ShardingPlan,
+  target: ExportTarget,
+  nameOf: ((format: string) => string) | undefined,
+): string[] {
+  const { weightFormat, kvFormat } = plan.workload;
+  checkCacheDtype(plan, target);
+  const { dtype, notes } = servingDtype(plan);
+  const isOwn = isPlainDtype(weightFormat) || isPlainDtype(kvFormat) || notes.length > 0;
+  return [
+    ...option("--dtype", isOwn ? dtype : undefined),
+    ...(isPlainDtype(weightFormat) || nameOf === undefined ? [] : ["--quantization", nameOf(weightFormat)]),
+  ];
 }
 
 export const isPlainDtype = (format: string): boolean => Object.hasOwn(DTYPE_NAMES, format);

@@ -11,13 +11,12 @@ import {
   unevenNote,
 } from "./exporter.ts";
 import {
-  checkCacheDtype,
   checkpointOf,
   DRAFT_MODEL,
   draftNotes,
+  formatOptions,
   fullestMemory,
   hfRopeScaling,
-  isPlainDtype,
   jsonWord,
   ownDraft,
   prefixNotes,
@@ -47,12 +46,8 @@ function fp8Cache(plan: ShardingPlan): string {
 
 function formats(plan: ShardingPlan, namesFormat: boolean): string[] {
   const { weightFormat, kvFormat } = plan.workload;
-  checkCacheDtype(plan, TARGET);
-  const { dtype, notes } = servingDtype(plan);
-  const isOwn = isPlainDtype(weightFormat) || isPlainDtype(kvFormat) || notes.length > 0;
   return [
-    ...option("--dtype", isOwn ? dtype : undefined),
-    ...(isPlainDtype(weightFormat) || !namesFormat ? [] : ["--quantization", quantization(weightFormat)]),
+    ...formatOptions(plan, TARGET, namesFormat ? quantization : undefined),
     ...(weightFormat === "nf4" && namesFormat ? ["--load-format", "bitsandbytes"] : []),
     ...(kvFormat === "fp8" ? ["--kv-cache-dtype", fp8Cache(plan)] : []),
   ];

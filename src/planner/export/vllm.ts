@@ -12,13 +12,12 @@ import {
   stageLayers,
 } from "./exporter.ts";
 import {
-  checkCacheDtype,
   checkpointOf,
   DRAFT_MODEL,
   draftNotes,
+  formatOptions,
   fullestMemory,
   hfRopeScaling,
-  isPlainDtype,
   jsonWord,
   neededShare,
   ownDraft,
@@ -44,15 +43,8 @@ function quantization(format: string): string {
 
 /** Weights, activations and KV cache. */
 function formats(plan: ShardingPlan, namesFormat: boolean): string[] {
-  const { weightFormat, kvFormat } = plan.workload;
-  checkCacheDtype(plan, TARGET);
-  const { dtype, notes } = servingDtype(plan);
-  const isOwn = isPlainDtype(weightFormat) || isPlainDtype(kvFormat) || notes.length > 0;
-  return [
-    ...option("--dtype", isOwn ? dtype : undefined),
-    ...(isPlainDtype(weightFormat) || !namesFormat ? [] : ["--quantization", quantization(weightFormat)]),
-    ...(kvFormat === "fp8" ? ["--kv-cache-dtype", "fp8"] : []),
-  ];
+  const cache = plan.workload.kvFormat === "fp8" ? ["--kv-cache-dtype", "fp8"] : [];
+  return [...formatOptions(plan, TARGET, namesFormat ? quantization : undefined), ...cache];
 }
 
 const isOnCpus = (plan: ShardingPlan): boolean => plan.hardware?.some(({ family }) => family === "cpu") ?? false;
