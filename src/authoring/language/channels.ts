@@ -22,7 +22,7 @@ import {
   type valuesOfDifferentProgramsDoNotMix,
 } from "./program-values.ts";
 import type { RankHandle } from "./rank-handle.ts";
-import type { OnlyScratch, Sentence } from "./type-error-sentence.ts";
+import type { OneStrand, OnlyScratch, Sentence } from "./type-error-sentence.ts";
 
 /** One direction between two ranks; the k-th one way pairs with the k-th the other way. */
 class Channel<P> {
@@ -47,6 +47,9 @@ class Channel<P> {
   /** How error messages show it. */
   toJSON(): string {
     return `a channel from rank ${this.from} to rank ${this.to}`;
+  }
+  protected synchronise(what: "signal" | "wait", relaxed: boolean, at: Parameters<typeof syncOf>[1]): void {
+    this.recorder.signalOrWait(what, this.record, relaxed, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   /** remote dst = src. */
   put(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
@@ -73,34 +76,12 @@ export class MemoryChannel<P> extends Channel<P> {
   declare readonly putWithSignal: Sentence<"putWithSignal is of port channels: on a memory channel call put, then signal">;
   declare readonly putWithSignalAndFlush: Sentence<"putWithSignalAndFlush is of port channels: on a memory channel call put, then signal">;
   /** Raises the peer's counter; what was written before is visible to its waiter, unless relaxed. */
-  signal(
-    at?:
-      | number
-      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
-      | RelaxedOptions,
-  ): void {
-    this.recorder.signalOrWait(
-      "signal",
-      this.record,
-      isRelaxed(this.recorder, at),
-      oneOf(this.recorder, at),
-      syncOf(this.recorder, at),
-    );
+  signal(at?: number | Sentence<OneStrand> | RelaxedOptions): void {
+    this.synchronise("signal", isRelaxed(this.recorder, at), at);
   }
   /** Waits for one more signal of the peer. */
-  wait(
-    at?:
-      | number
-      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
-      | RelaxedOptions,
-  ): void {
-    this.recorder.signalOrWait(
-      "wait",
-      this.record,
-      isRelaxed(this.recorder, at),
-      oneOf(this.recorder, at),
-      syncOf(this.recorder, at),
-    );
+  wait(at?: number | Sentence<OneStrand> | RelaxedOptions): void {
+    this.synchronise("wait", isRelaxed(this.recorder, at), at);
   }
   /** dst = remote src. */
   get(dst: Chunk<P>, src: Chunk<P>, at?: At<P>): void {
@@ -131,26 +112,14 @@ export class PortChannel<P> extends Channel<P> {
   declare readonly kind: "port";
   declare readonly get: Sentence<"a port channel cannot get: its proxy only puts; let the peer put, or use a memory channel">;
   declare readonly reduce: Sentence<"a port channel cannot reduce: put to scratch and reduce there, or use a memory channel">;
-  signal(
-    at?:
-      | number
-      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
-      | PortSignalOptions,
-  ): void {
-    this.recorder.signalOrWait("signal", this.record, false, oneOf(this.recorder, at), syncOf(this.recorder, at));
+  signal(at?: number | Sentence<OneStrand> | PortSignalOptions): void {
+    this.synchronise("signal", false, at);
   }
-  wait(
-    at?:
-      | number
-      | Sentence<"a synchronising operation is done by one strand: it takes no strand group">
-      | PortWaitOptions,
-  ): void {
-    this.recorder.signalOrWait("wait", this.record, false, oneOf(this.recorder, at), syncOf(this.recorder, at));
+  wait(at?: number | Sentence<OneStrand> | PortWaitOptions): void {
+    this.synchronise("wait", false, at);
   }
   /** Waits until the proxy is done with all that was put before: the sources may be reused. */
-  flush(
-    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
-  ): void {
+  flush(at?: number | Sentence<OneStrand> | SyncOptions): void {
     this.recorder.flush(this.record, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   /** Puts packets (the source is in packet form already). */

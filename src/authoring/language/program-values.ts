@@ -5,7 +5,7 @@
 import { type RawChunk, type Recorder, type Strands, SYNC, type SyncName } from "../compiler/index.ts";
 import { BUFFERS, type BufferKind, PLAN_REDUCE_OPS, type PlanReduceOp } from "../plan/index.ts";
 import { needChunk } from "./call-checks.ts";
-import type { Sentence } from "./type-error-sentence.ts";
+import type { OneStrand, Sentence } from "./type-error-sentence.ts";
 
 export declare const valuesOfDifferentProgramsDoNotMix: unique symbol;
 /** Marks a value as belonging to program P, and to no other. */
@@ -23,7 +23,7 @@ export type At<P> = number | StrandGroup<P> | { readonly strand?: number | Stran
 
 /** Which strand synchronises, and where its threads meet: before and after (`both` by default). */
 export interface SyncOptions {
-  readonly strand?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group">;
+  readonly strand?: number | Sentence<OneStrand>;
   readonly sync?: SyncName;
 }
 export interface RelaxedOptions extends SyncOptions {

@@ -17,7 +17,7 @@ import {
   syncOf,
   type valuesOfDifferentProgramsDoNotMix,
 } from "./program-values.ts";
-import type { OnlyScratch, Sentence } from "./type-error-sentence.ts";
+import type { OneStrand, OnlyScratch, Sentence } from "./type-error-sentence.ts";
 
 /** A rank and what it does alone. */
 export class RankHandle<P> {
@@ -113,15 +113,11 @@ export class Semaphore<P> {
     return `semaphore ${this.record.id} of rank ${this.record.rank}`;
   }
   /** Waits until it is above 0 and takes 1. */
-  acquire(
-    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
-  ): void {
+  acquire(at?: number | Sentence<OneStrand> | SyncOptions): void {
     this.recorder.acquireOrRelease("acquire", this.record, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
   /** Adds 1. */
-  release(
-    at?: number | Sentence<"a synchronising operation is done by one strand: it takes no strand group"> | SyncOptions,
-  ): void {
+  release(at?: number | Sentence<OneStrand> | SyncOptions): void {
     this.recorder.acquireOrRelease("release", this.record, oneOf(this.recorder, at), syncOf(this.recorder, at));
   }
 }

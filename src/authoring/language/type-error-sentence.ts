@@ -12,3 +12,5 @@ export interface Sentence<Why extends string> {
 
 /** Nothing for scratch; for other buffers the sentence. */
 export type OnlyScratch<B extends BufferKind, Why extends string> = [B] extends ["scratch"] ? unknown : Sentence<Why>;
+
+export type OneStrand = "a synchronising operation is done by one strand: it takes no strand group";

@@ -55,19 +55,13 @@ export interface ChunkPlace {
   readonly index: number;
 }
 
-export interface Finding {
+/** A finding stands at the operation at fault; -1 where it is about a rank or the plan as a whole. */
+export interface Finding extends OpRef {
   readonly code: FindingCode;
   readonly severity: Severity;
-  /** Of the operation at fault; -1 where the finding is about a rank or the plan as a whole. */
-  readonly rank: number;
-  readonly strand: number;
-  readonly op: number;
-  readonly body?: number;
-  readonly iteration?: number;
   readonly chunk?: ChunkPlace;
   readonly message: string;
   readonly hint: string;
-  readonly source?: SourceLocation;
   /** The other operations that take part: the second access of a race, the members of a wait cycle. */
   readonly related?: readonly OpRef[];
   /** Of a wrong output: the first operation whose result was wrong, where that is another than the one that wrote it. */
