@@ -306,3 +306,12 @@ export class InvariantError extends ChoraleError {
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw new InvariantError(`${message} (this is a bug in chorale)`);
 }
+
+/** The error for memory that cannot be given back yet. @param use what still uses it */
+export function tensorInUse(use: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    "tensor",
+    described(`in use by ${use}`),
+    "one whose operations are done: await them first",
+  );
+}

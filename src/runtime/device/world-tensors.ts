@@ -1,6 +1,6 @@
 /** Tensors of a world in a rank's device memory: how they are made and given back, and what is refused. */
 import { ClosedError, type DType, InvalidArgumentError, parseDType, Tensor } from "../../core/index.ts";
-import { described } from "../../core/internal.ts";
+import { described, tensorInUse } from "../../core/internal.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "./device-tensor.ts";
 import type { RankDevice } from "./rank-device.ts";
 
@@ -42,12 +42,6 @@ export function freeWorldTensor(at: RankDevice, tensor: unknown, rank: number, l
   // Finished calls may not have been noticed yet.
   if (storage.allocation.pendingUses > 0) look();
   const { pendingUses } = storage.allocation;
-  if (pendingUses > 0) {
-    throw new InvalidArgumentError(
-      "tensor",
-      described(`in use by ${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`),
-      "one whose operations are done: await them first",
-    );
-  }
+  if (pendingUses > 0) throw tensorInUse(`${pendingUses} pending call${pendingUses === 1 ? "" : "s"}`);
   storage.free();
 }

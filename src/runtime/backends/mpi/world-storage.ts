@@ -9,7 +9,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
-import { described } from "../../../core/internal.ts";
+import { described, tensorInUse } from "../../../core/internal.ts";
 
 /** What the tensors of one world have in common. */
 export interface WorldTerm {
@@ -67,12 +67,6 @@ export function freeTensor(term: WorldTerm, tensor: unknown, usedBy: (buffer: Ar
   }
   if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
   const use = usedBy(storage.buffer);
-  if (use !== undefined) {
-    throw new InvalidArgumentError(
-      "tensor",
-      described(`in use by ${use}`),
-      "one whose operations are done: await them first",
-    );
-  }
+  if (use !== undefined) throw tensorInUse(use);
   storage.freed = "was freed";
 }

@@ -17,7 +17,7 @@ import {
   sizeOf,
   Tensor,
 } from "../../../core/index.ts";
-import { described } from "../../../core/internal.ts";
+import { described, tensorInUse } from "../../../core/internal.ts";
 import { type CpuTopology, cpuTopology } from "../../../machine/cost/index.ts";
 import {
   type Backend,
@@ -293,12 +293,7 @@ export class ThreadsBackend implements Backend {
     for (const group of this.#open) {
       const work = group.pendingIn(storage.address, storage.sizeBytes);
       if (work === undefined) continue;
-      const use = `${work.op} #${work.seq} of group ${work.group}`;
-      throw new InvalidArgumentError(
-        "tensor",
-        described(`in use by ${use}`),
-        "one whose operations are done: await them first",
-      );
+      throw tensorInUse(`${work.op} #${work.seq} of group ${work.group}`);
     }
     storage.freed = "was freed";
     storage.record.freed = true;
