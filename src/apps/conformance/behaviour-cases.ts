@@ -11,7 +11,7 @@ import {
   wordTable,
 } from "../../core/index.ts";
 import type { Communicator, Work } from "../../runtime/comm/index.ts";
-import { equal, finish, holds, ownGroup, SOON, works } from "./expectations.ts";
+import { equal, finish, holds, ownGroup, rowAndColumn, SOON, works } from "./expectations.ts";
 import type { SemanticCase } from "./rank-context.ts";
 
 const FLOATS = DTYPE_NAMES.filter((dtype) => DTYPES[dtype].isFloat);
@@ -283,9 +283,7 @@ export const BEHAVIOUR_CASES: readonly SemanticCase[] = [
     needs: ["split"],
     async run(context) {
       const { comm } = context;
-      const row = await comm.split(comm.rank >> 1, comm.rank, { name: "row" });
-      const column = await comm.split(comm.rank & 1, comm.rank, { name: "column" });
-      if (row === undefined || column === undefined) throw new Error("split gave no group");
+      const [row, column] = await rowAndColumn(comm);
       const jobs = Array.from({ length: 20 }, (_, i) => {
         const count = i % 5 === 0 ? 30_000 : 16;
         const a = new Float32Array(count).fill(comm.rank);

@@ -70,3 +70,11 @@ export async function finish<T>(comm: Communicator, work: Work<T>): Promise<T> {
 export function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
+
+/** Of four ranks, the row of two and the column of two that this one is in. */
+export async function rowAndColumn(comm: Communicator): Promise<readonly [row: Communicator, column: Communicator]> {
+  const row = await comm.split(comm.rank >> 1, comm.rank, { name: "row" });
+  const column = await comm.split(comm.rank & 1, comm.rank, { name: "column" });
+  if (row === undefined || column === undefined) throw new Error("split gave no group");
+  return [row, column];
+}

@@ -8,6 +8,7 @@ import { DTYPE_NAMES } from "../../core/index.ts";
 import type { Communicator } from "../../runtime/comm/index.ts";
 import { placementsOf, redopsOf, whyNot } from "./case-selection.ts";
 import { type CountKind, type DataCase, describeCase, runDataCase } from "./data-cases.ts";
+import { rowAndColumn } from "./expectations.ts";
 import type { RankContext, SemanticCase } from "./rank-context.ts";
 import { hashOf, pick } from "./seeded-random.ts";
 
@@ -74,9 +75,7 @@ export const RANDOM_PROGRAMS: readonly SemanticCase[] = [
     needs: ["split"],
     async run(context) {
       const { comm } = context;
-      const row = await comm.split(comm.rank >> 1, comm.rank, { name: "row" });
-      const column = await comm.split(comm.rank & 1, comm.rank, { name: "column" });
-      if (row === undefined || column === undefined) throw new Error("split gave no group");
+      const [row, column] = await rowAndColumn(comm);
       await run(context, [comm, row, column]);
       await row.close();
       await column.close();

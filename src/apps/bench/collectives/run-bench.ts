@@ -10,12 +10,11 @@ import {
   DEFAULT_BACKEND,
   type Isolation,
   LAUNCH_BACKENDS,
-  launch,
-  loadableUrl,
   MAX_RANKS,
 } from "../../../runtime/world/index.ts";
 import { ROW_PREFIX } from "./bench-rank.ts";
 import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./bench-types.ts";
+import { launchBench } from "./launch-bench.ts";
 
 export interface BenchOptions {
   readonly op: OperationName;
@@ -186,19 +185,8 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     ...(options.warmup === undefined ? {} : { warmup: options.warmup }),
     ...(options.algorithm === undefined ? {} : { algorithm: options.algorithm }),
   };
-  const [report] = await launch<BenchReport, BenchJob>({
-    ranks,
-    module: loadableUrl(RANK_MODULE),
-    data: job,
-    backend,
-    isolation,
-    ...(options.backendOptions === undefined ? {} : { backendOptions: options.backendOptions }),
-    ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
-    onOutput: ({ rank, stream, text }) => {
-      if (text.startsWith(ROW_PREFIX)) options.onRow?.(JSON.parse(text.slice(ROW_PREFIX.length)) as BenchRow);
-      else process.stderr.write(`[${rank}${stream === "stderr" ? " stderr" : ""}] ${text}\n`);
-    },
-  });
+  const world = { ...options, ranks, backend, isolation, module: RANK_MODULE, prefix: ROW_PREFIX };
+  const report = await launchBench<BenchReport, BenchJob, BenchRow>(job, world);
   if (report === undefined) return [];
   if ("algorithm" in report) throw new InvalidArgumentError("--algorithm", report.algorithm, report.accepted);
   if ("unsupported" in report) throw new UnsupportedError(report.unsupported, report.accepted);

@@ -3,15 +3,9 @@ import { type ExecutionPlan, hashPlan, proofOf } from "../../../authoring/plan/i
 import { provePlan } from "../../../authoring/verifier/index.ts";
 import { OPERATION_NAMES, type OperationName } from "../../../collectives/index.ts";
 import { InvalidArgumentError, PlanError, UnsupportedError } from "../../../core/index.ts";
-import {
-  type BackendName,
-  type BackendOptions,
-  backendKind,
-  DEFAULT_BACKEND,
-  launch,
-  loadableUrl,
-} from "../../../runtime/world/index.ts";
+import { type BackendName, type BackendOptions, backendKind, DEFAULT_BACKEND } from "../../../runtime/world/index.ts";
 import type { BenchRedop, Drive } from "../collectives/bench-types.ts";
+import { launchBench } from "../collectives/launch-bench.ts";
 import { checkBench, DEFAULT_REPEATS } from "../collectives/run-bench.ts";
 import { PROGRAM_ROW_PREFIX } from "./program-rank.ts";
 import type { ProgramJob, ProgramRow } from "./program-types.ts";
@@ -96,18 +90,6 @@ export async function benchProgram(options: ProgramBenchOptions): Promise<Progra
     ...(options.iterations === undefined ? {} : { iterations: options.iterations }),
     ...(options.warmup === undefined ? {} : { warmup: options.warmup }),
   };
-  const [rows] = await launch<ProgramRow[], ProgramJob>({
-    ranks,
-    module: loadableUrl(RANK_MODULE),
-    data: job,
-    backend,
-    ...(options.backendOptions === undefined ? {} : { backendOptions: options.backendOptions }),
-    ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
-    onOutput: ({ rank, stream, text }) => {
-      if (text.startsWith(PROGRAM_ROW_PREFIX)) {
-        options.onRow?.(JSON.parse(text.slice(PROGRAM_ROW_PREFIX.length)) as ProgramRow);
-      } else process.stderr.write(`[${rank}${stream === "stderr" ? " stderr" : ""}] ${text}\n`);
-    },
-  });
-  return rows ?? [];
+  const world = { ...options, ranks, backend, module: RANK_MODULE, prefix: PROGRAM_ROW_PREFIX };
+  return (await launchBench<ProgramRow[], ProgramJob, ProgramRow>(job, world)) ?? [];
 }
