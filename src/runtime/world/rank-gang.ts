@@ -18,6 +18,7 @@ import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
 import { GANG_VARIABLE, type GangMessage } from "./socket-link.ts";
+import { taggedPieces } from "./tagged-line.ts";
 
 /** How long the command may take to end once all its ranks have, ms; then it is killed. */
 const COMMAND_END_MS = 2_000;
@@ -32,8 +33,6 @@ const SAID_CHARACTERS = 4_000;
 /** Of that, what an error quotes. */
 const WORD_LINES = 6;
 const WORD_CHARACTERS = 400;
-/** A line of a rank: `[1,RANK]<stdout>:text` of Open MPI, `[RANK] text` of MPICH. */
-const TAGGED = /^\[(?:\d+,)?(\d+)\](?:<(stdout|stderr)>:| )(.*)$/;
 /** Of a rank that said nothing when it ended. */
 const SILENT_EXIT = 137;
 
@@ -74,9 +73,9 @@ class GangMember extends BaseHost {
     else this.take(message);
   }
 
-  /** Gives out a line that the rank wrote to a descriptor itself. */
-  relay(stream: OutputStream, line: string): void {
-    this.lines[stream].push(`${line}\n`);
+  /** Gives out what the rank wrote to a descriptor itself, line by line. */
+  relay(stream: OutputStream, text: string): void {
+    this.lines[stream].push(text);
   }
 
   send(message: ToRank): void {
@@ -236,10 +235,12 @@ export class RankGang {
    * of which only results, on stdout, are passed on.
    */
   #heard(stream: OutputStream, line: string): void {
-    const [, rank, from = stream, text = ""] = TAGGED.exec(line) ?? [];
-    const member = rank === undefined ? undefined : this.#members[Number(rank)];
-    if (member !== undefined) member.relay(from as OutputStream, text);
-    else if (stream === "stdout") this.#members[0]?.relay(stream, line);
+    const pieces = taggedPieces(line);
+    if (pieces.length > 0 && pieces.every(({ rank }) => rank < this.#members.length)) {
+      for (const { rank, stream: from = stream, text, isEnd } of pieces) {
+        this.#members[rank]?.relay(from, isEnd ? `${text}\n` : text);
+      }
+    } else if (stream === "stdout") this.#members[0]?.relay(stream, `${line}\n`);
     else this.#said = `${this.#said}${line}\n`.slice(-SAID_CHARACTERS);
   }
 
