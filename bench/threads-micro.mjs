@@ -5,7 +5,7 @@
  *
  *   --ranks 2,4,8    --ops all_reduce,broadcast,…   --sizes 1K,4K,16K,…,64M   --mode wait|await   --repeats 11
  *   --calls 1        so many times the usual calls of a repeat; below 1 for a first look
- *   --warm 20000     calls of each operation before it is measured, at each size up to 16 KiB: the compilers' time
+ *   --warm 20000     calls of each operation before it is measured, at each size: the compilers' time
  *   --warm-ms 1000   no longer than this: with 16 ranks, so many calls of all operations and sizes took minutes
  *   --backend threads|shm
  *   --cores 32       wait as on a host of so many cores, whatever this one has: to try a larger host's way of waiting here
@@ -70,10 +70,10 @@ function caller(op, comm, { whole, other, part }) {
 }
 
 /** Calls of one thing, until there were `most` or the slowest rank has spent `ms`: all ranks stop at the same call. */
-function warmUp(comm, call, clock, most, ms) {
+function warmUp(comm, call, clock, most, ms, step) {
   const began = performance.now();
-  for (let done = 0; done < most; done += 500) {
-    for (let i = 0; i < Math.min(500, most - done); i++) call().wait();
+  for (let done = 0; done < most; done += step) {
+    for (let i = 0; i < Math.min(step, most - done); i++) call().wait();
     clock.data[0] = performance.now() - began;
     comm.allReduce(clock, { op: "max" }).wait();
     if (clock.data[0] >= ms) return;
@@ -110,7 +110,7 @@ async function rank(job, report) {
       const call = caller(op, comm, tensors);
       const iterations = Math.max(3, Math.round(iterationsOf(bytes) * calls));
       const times = backend.tensor("f64", [repeats]);
-      if (bytes <= 16384) warmUp(comm, call, times.slice(0, 1), warm, warmMs);
+      warmUp(comm, call, times.slice(0, 1), warm, warmMs, Math.min(500, iterationsOf(bytes)));
       for (let repeat = bytes <= 65536 ? -3 : -1; repeat < repeats; repeat++) {
         comm.barrier().wait();
         const start = performance.now();
