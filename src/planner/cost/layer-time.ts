@@ -4,7 +4,7 @@
  */
 
 import { bytesOf, type WeightFormat } from "../memory/formats.ts";
-import { type KvFormat, kvBytesPerToken, stateBytes } from "../memory/kv-cache.ts";
+import { attendedTokens, type KvFormat, kvBytesPerToken, stateBytes } from "../memory/kv-cache.ts";
 import { kvHeadsOf, shardShape } from "../memory/weights.ts";
 import type { LayerSpec, ModelSpec, WeightSpec } from "../model/spec.ts";
 import type { GroupLink } from "../placement/fabric.ts";
@@ -302,8 +302,7 @@ export class LayerTimes {
     // A recurrent state is read and written for every sequence and step.
     cost.memory += pass.isPrefill ? 0 : stateUs(pass.sequences);
     if (attention.kind === "none") return;
-    const window = attention.kind === "gqa" ? (attention.window ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
-    const context = Math.min(pass.context, window);
+    const context = attendedTokens(attention, pass.context);
     const heads = Math.ceil(attention.numHeads / tp);
     // Dot products with keys and weighted sums of values, two FLOPs an element. Decoding latent attention works in the
     // compressed space; its prefill expands keys and values.

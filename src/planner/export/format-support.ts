@@ -45,7 +45,7 @@ const ENGINE_FORMATS: Partial<Readonly<Record<EngineName, EngineFormats>>> = {
       row(/^int4$/, "--quant int4", { "nvidia-gpu": 8 }),
       row(/^int8$/, "--quant int8", { "nvidia-gpu": 7.5, tpu: true, cpu: true }),
       row(/^nf4$/, "--quant nf4", { "nvidia-gpu": 7 }),
-      row(/^mxfp4$/, "--quant mxfp4", { "nvidia-gpu": 8, "amd-gpu": CDNA3 }),
+      row(/^mxfp4(-fp8)?$/, "--quant mxfp4", { "nvidia-gpu": 8, "amd-gpu": CDNA3 }),
       row(/^nvfp4$/, "--quant nvfp4", { "nvidia-gpu": 8 }),
     ],
     kv: [
@@ -63,7 +63,7 @@ const ENGINE_FORMATS: Partial<Readonly<Record<EngineName, EngineFormats>>> = {
       row(/^gptq-[48]-/, "--quant gptq-4-g128", { "nvidia-gpu": 7.5, "amd-gpu": true }),
       row(/^int8$/, "--quant int8", { "nvidia-gpu": 7.5, "amd-gpu": true, cpu: true }),
       row(/^nf4$/, "--quant nf4", { "nvidia-gpu": 7.5 }),
-      row(/^mxfp4$/, "--quant mxfp4", { "nvidia-gpu": 8, "amd-gpu": CDNA3 }),
+      row(/^mxfp4(-fp8)?$/, "--quant mxfp4", { "nvidia-gpu": 8, "amd-gpu": CDNA3 }),
       row(/^nvfp4$/, "--quant nvfp4", { "nvidia-gpu": 10 }),
     ],
     kv: [everywhere(/^(bf16|f16|f32)$/, "--kv bf16"), row(/^fp8$/, "--kv fp8", { "nvidia-gpu": 8, "amd-gpu": CDNA3 })],
@@ -113,7 +113,7 @@ function hasRow({ on, elsewhere }: FormatRow, { family, arch }: DeviceKind): boo
 }
 
 /** Narrow floats, which need units or kernels for the device; integers are expanded by PyTorch's libraries almost anywhere. */
-const NARROW_FLOATS = /^(fp8|fp8-block128|mxfp4|nvfp4)$/;
+const NARROW_FLOATS = /^(fp8|fp8-block128|mxfp4|mxfp4-fp8|nvfp4)$/;
 /** Families whose engines' tables are complete for narrow floats: what they do not list there is not served. */
 const TABLED: ReadonlySet<Family> = new Set(["nvidia-gpu", "amd-gpu", "apple-gpu"]);
 

@@ -141,6 +141,31 @@ const IDS: Readonly<Record<string, string>> = wordTable({
   "bert-base": "google-bert/bert-base-uncased",
   "xlm-roberta-large": "FacebookAI/xlm-roberta-large",
   ...Object.fromEntries(
+    ["0.8B", "2B", "4B", "9B", "27B", "35B-A3B", "122B-A10B", "397B-A17B"].map((size) => [
+      `qwen3.5-${size.toLowerCase()}`,
+      `Qwen/Qwen3.5-${size}`,
+    ]),
+  ),
+  "qwen3.6-27b": "Qwen/Qwen3.6-27B",
+  "qwen3.6-35b-a3b": "Qwen/Qwen3.6-35B-A3B",
+  ...Object.fromEntries(
+    ["E2B", "E4B", "26B-A4B", "31B"].map((size) => [`gemma-4-${size.toLowerCase()}`, `google/gemma-4-${size}-it`]),
+  ),
+  "deepseek-v4-flash": "deepseek-ai/DeepSeek-V4-Flash",
+  "deepseek-v4-pro": "deepseek-ai/DeepSeek-V4-Pro",
+  "glm-5": "zai-org/GLM-5",
+  "glm-5.1": "zai-org/GLM-5.1",
+  "glm-5.2": "zai-org/GLM-5.2",
+  "glm-4.7-flash": "zai-org/GLM-4.7-Flash",
+  "nemotron-3-nano-30b-a3b": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+  "mistral-large-3": "mistralai/Mistral-Large-3-675B-Instruct-2512",
+  ...Object.fromEntries(
+    ["350M", "700M", "1.2B", "8B-A1B"].map((size) => [`lfm2-${size.toLowerCase()}`, `LiquidAI/LFM2-${size}`]),
+  ),
+  "llava-1.5-7b": "llava-hf/llava-1.5-7b-hf",
+  "llava-1.5-13b": "llava-hf/llava-1.5-13b-hf",
+  "falcon-h1-34b": "tiiuae/Falcon-H1-34B-Instruct",
+  ...Object.fromEntries(
     ["125m", "1.3b", "2.7b", "6.7b", "13b", "30b", "66b"].map((size) => [`opt-${size}`, `facebook/opt-${size}`]),
   ),
 });

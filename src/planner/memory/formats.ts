@@ -70,6 +70,8 @@ const FORMATS: readonly WeightFormat[] = [
   format("mxfp8", 8, { group: 32, scaleBits: 8, compute: "f8e4m3" }),
   format("mxfp6", 6, { group: 32, scaleBits: 8 }),
   format("mxfp4", 4, { group: 32, scaleBits: 8, scope: "experts", fourBit: true }),
+  // DeepSeek V4: experts in MXFP4, the other matrices in FP8.
+  format("mxfp4-fp8", 4, { group: 32, scaleBits: 8, scope: "experts", restBits: 8, fourBit: true }),
   format("mxfp4-linear", 4, { group: 32, scaleBits: 8, fourBit: true }),
   format("nvfp4", 4, { group: 16, scaleBits: 8, fourBit: true }),
   format("int8", 8, { group: Number.POSITIVE_INFINITY, scaleBits: 16, compute: "i8" }),

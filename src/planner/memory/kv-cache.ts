@@ -1,5 +1,5 @@
 /** The KV cache: what one sequence keeps per layer on one rank. */
-import type { LayerSpec, ModelSpec } from "../model/spec.ts";
+import type { AttentionSpec, LayerSpec, ModelSpec } from "../model/spec.ts";
 
 /** Tokens of one page (vLLM's and SGLang's usual block); a sequence's last page is half empty on average, and counted. */
 export const KV_PAGE_TOKENS = 16;
@@ -30,11 +30,19 @@ export function kvBytesPerToken(layer: LayerSpec, tp: number, format: KvFormat):
   return 2 * heads * (attention.headDim * format.bytes + format.scaleBytesPerHead);
 }
 
-/** Tokens that a layer caches of a sequence: none where it uses another's cache, the window's at most, spread over cp ranks, in whole pages. */
+/** Vectors that a token attends to of `context` tokens before it: those in the window, and where groups are compressed theirs. */
+export function attendedTokens(attention: AttentionSpec, context: number): number {
+  if (attention.kind === "none") return 0;
+  if (attention.kind === "gqa") return Math.min(context, attention.window ?? Number.POSITIVE_INFINITY);
+  if (attention.compression === undefined) return context;
+  const { window, ratio } = attention.compression;
+  return Math.min(context, window) + (ratio === 0 ? 0 : context / ratio);
+}
+
+/** Vectors that a layer caches of a sequence: none where it uses another's cache; spread over cp ranks, in whole pages. */
 export function cachedTokens(layer: LayerSpec, contextTokens: number, cp: number): number {
   if (layer.attention.kind === "gqa" && layer.attention.sharesCache === true) return 0;
-  const window = layer.attention.kind === "gqa" ? layer.attention.window : undefined;
-  const kept = window === undefined ? contextTokens : Math.min(contextTokens, window);
+  const kept = Math.ceil(attendedTokens(layer.attention, contextTokens));
   return Math.ceil(Math.ceil(kept / cp) / KV_PAGE_TOKENS) * KV_PAGE_TOKENS;
 }
 

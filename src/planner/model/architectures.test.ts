@@ -149,7 +149,17 @@ describe("parameter counts", () => {
       "ministral3",
       "kimi_k25",
     ];
-    const twins = ["camembert", "glm", "mamba", "mamba2", "granitemoe", "hunyuan_v1_dense", "ernie4_5", "qwen2_vl"];
+    const twins = [
+      "camembert",
+      "glm",
+      "mamba",
+      "mamba2",
+      "granitemoe",
+      "hunyuan_v1_dense",
+      "ernie4_5",
+      "qwen2_vl",
+      "llava_onevision",
+    ];
     const aliases = [...texts, ...twins];
     expect(Object.keys(ARCHITECTURES).filter((type) => ![...covered, ...inTests, ...aliases].includes(type))).toEqual(
       [],

@@ -8,6 +8,7 @@ import { UnsupportedError, wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { type GqaOptions, gqa, layer, mlp, moe, norms, weight } from "./build.ts";
 import { deepseek } from "./deepseek.ts";
+import { deepseekV4 } from "./deepseek-v4.ts";
 import { deltaHybrid } from "./delta-families.ts";
 import { type Architecture, basics, type Draft, ends, intermediate, repeat } from "./draft.ts";
 import { refuseEncoderDecoder } from "./encoder-decoders.ts";
@@ -29,6 +30,7 @@ import {
 import { falconH1, graniteHybrid, nemotronHybrid, pureMamba } from "./hybrid-families.ts";
 import { jamba } from "./jamba.ts";
 import { lfm2 } from "./lfm2.ts";
+import { llava } from "./llava.ts";
 import { chosenExperts, dbrx, ernieMoe, glm4Moe, graniteMoe, hunyuanMoe, minimaxM2, phiMoe } from "./moe-families.ts";
 import {
   gemma3n,
@@ -329,6 +331,8 @@ function llama4Text(config: ConfigReader): Draft {
 
 const llama4 = withTower(llama4Text, llama4VisionTower);
 
+const llavaOfAny = llava((config) => draftOf(config));
+
 /** By `model_type`. */
 export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   llama,
@@ -361,6 +365,7 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   "xlm-roberta": bert,
   camembert: bert,
   deepseek_v32: deepseek,
+  deepseek_v4: deepseekV4,
   kimi_k2: deepseek,
   kimi_k25: kimiVl(deepseek),
   glm_moe_dsa: deepseek,
@@ -399,6 +404,9 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   pixtral: textWithPixtral(mistral),
   ministral3: mistral,
   mllama,
+  llava: llavaOfAny,
+  llava_next: llavaOfAny,
+  llava_onevision: llavaOfAny,
   gemma4,
   gemma4_text: gemma4,
   jamba,

@@ -1,6 +1,8 @@
 /** Counts of the models of 2026 beside the published ones, and their caches beside sums worked out by hand. */
 import { describe, expect, it } from "vitest";
+import { weightFormat } from "../memory/formats.ts";
 import { kvBytesByLayer } from "../memory/kv-cache.ts";
+import { modelBytes } from "../memory/weights.ts";
 import { loadModel } from "./load.ts";
 import { findModelPreset, MODEL_CONFIGS } from "./presets.ts";
 import { CONFIGS_OF_2026 } from "./presets-of-2026.ts";
@@ -15,13 +17,17 @@ const PUBLISHED: readonly (readonly [name: string, total: number, active: number
   ["Qwen/Qwen3.5-27B", 27, null, "model card"],
   ["Qwen/Qwen3.6-27B-FP8", 27, null, "model card"],
   ["Qwen/Qwen3.5-35B-A3B", 35, null, "model card"],
+  ["Qwen/Qwen3.6-35B-A3B", 35, null, "model card"],
   ["Qwen/Qwen3.5-122B-A10B", 122, 10, "model card"],
   ["Qwen/Qwen3.5-397B-A17B", 397, 17, "model card"],
   ["google/gemma-4-E2B-it", 5.12, null, "safetensors total"],
   ["google/gemma-4-E4B-it", 8.0, null, "safetensors total"],
   ["google/gemma-4-26B-A4B-it", 25.2 + 0.57, 3.8, "model card, and its vision encoder"],
   ["google/gemma-4-31B-it", 30.7 + 0.57, 30.7, "model card, and its vision encoder"],
+  ["deepseek-ai/DeepSeek-V4-Flash", 284, 13, "model card"],
+  ["deepseek-ai/DeepSeek-V4-Pro", 1600, 49, "model card"],
   ["zai-org/GLM-5", 744, 40, "model card"],
+  ["zai-org/GLM-5.1-FP8", 744, 40, "model card"],
   ["zai-org/GLM-5.2", 744, 40, "model card"],
   ["zai-org/GLM-4.7-Flash", 30, null, "model card"],
   ["nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31.6, 3.6, "technical report, table 1"],
@@ -31,6 +37,14 @@ const PUBLISHED: readonly (readonly [name: string, total: number, active: number
   ["mistralai/Ministral-3-3B-Instruct-2512", 3.85, null, "model card: 3.4 B and 0.4 B of vision encoder"],
   ["mistralai/Ministral-3-8B-Instruct-2512", 8.9, null, "Megatron-Bridge's page of the model"],
   ["mistralai/Ministral-3-14B-Reasoning-2512", 13.9, null, "Megatron-Bridge's page of the model"],
+  ["llava-hf/llava-1.5-7b-hf", 7.06, null, "safetensors total"],
+  ["llava-hf/llava-1.5-13b-hf", 13.35, null, "safetensors total"],
+  ["liuhaotian/llava-v1.6-vicuna-7b", 7.06, null, "safetensors total"],
+  ["liuhaotian/llava-v1.6-vicuna-13b", 13.35, null, "safetensors total"],
+  ["llava-hf/llava-v1.6-mistral-7b-hf", 7.57, null, "safetensors total"],
+  ["tiiuae/Falcon-H1-34B-Instruct", 33.6, null, "model card"],
+  ["ibm-granite/granite-4.0-350m", 0.352, null, "model card"],
+  ["ibm-granite/granite-4.0-1b", 1.63, null, "model card: 1.6 B"],
   ["ai21labs/AI21-Jamba-Mini-1.7", 52, 12, "model card"],
   ["ai21labs/AI21-Jamba-1.5-Large", 398, 94, "model card, arXiv 2408.12570"],
   ["LiquidAI/LFM2-350M", 0.354, null, "model card: 354,483,968"],
@@ -76,6 +90,9 @@ describe("caches of 16-bit elements, by hand", () => {
     ["deepseek-v3.2", 61 * (576 * 2 + 132)],
     // 21 of its 78 layers have an indexer: the first three and every fourth from the seventh.
     ["glm-5.2", 78 * 576 * 2 + 21 * 132],
+    // 21 layers keep one vector of 512 and one indexer's key for 4 tokens, 20 one vector for 128, two the window alone.
+    ["deepseek-v4-flash", (21 * (1024 + 132)) / 4 + (20 * 1024) / 128],
+    ["deepseek-v4-pro", (30 * (1024 + 132)) / 4 + (31 * 1024) / 128],
     ["glm-4.7-flash", 47 * 576 * 2],
     ["mistral-large-3", 61 * 576 * 2],
     ["nemotron-3-nano-30b-a3b", 6 * 2 * 2 * 128 * 2],
@@ -83,6 +100,7 @@ describe("caches of 16-bit elements, by hand", () => {
     // 4 GiB at 256 Ki tokens, as the Jamba paper says (arXiv 2403.19887, table 1).
     ["jamba-mini", (4 * 2 ** 30) / 2 ** 18],
     ["jamba-large", 9 * 2 * 8 * 128 * 2],
+    ["falcon-h1-34b", 72 * 2 * 4 * 128 * 2],
     ["lfm2-1.2b", 6 * 2 * 8 * 64 * 2],
   ] as const)("%s keeps %d bytes of each further token", async (name, bytes) => {
     expect((await cacheBytes(name, 65_536)) - (await cacheBytes(name, 32_768))).toBe(bytes * 32_768);
@@ -128,6 +146,35 @@ describe("what their configs say", () => {
     // MoonViT has 0.47 billion with its projector.
     const { vision } = countParameters(model).byComponent;
     expect(Math.abs(vision / 0.47e9 - 1)).toBeLessThan(0.02);
+  });
+
+  it("LLaVA's leaves out what Llama's class has as defaults", async () => {
+    const { modelFromConfig } = await import("./from-config.ts");
+    const text_config = {
+      model_type: "llama",
+      max_position_embeddings: 4096,
+      vocab_size: 32_064,
+      torch_dtype: "float16",
+    };
+    const model = modelFromConfig({ model_type: "llava", text_config });
+    expect(countParameters(model)).toEqual(countParameters(await loadModel("llava-1.5-7b")));
+    expect(model.weightFormat).toBe("f16");
+    expect(() => modelFromConfig({ model_type: "llava" })).toThrow(/text_config: is missing/);
+    expect(() => modelFromConfig({ model_type: "llava", text_config: { model_type: "rwkv" } })).toThrow(/"rwkv"/);
+  });
+
+  it("DeepSeek V4's names the experts' format apart, and a ratio for each layer", async () => {
+    const { modelFromConfig } = await import("./from-config.ts");
+    const config = MODEL_CONFIGS["deepseek-v4-flash"] as Readonly<Record<string, unknown>>;
+    expect(modelFromConfig(config).weightFormat).toBe("mxfp4-fp8");
+    expect(modelFromConfig({ ...config, expert_dtype: undefined }).weightFormat).toBe("fp8-block128");
+    expect(() => modelFromConfig({ ...config, compress_ratios: [4, 128] })).toThrow(/has 2 entries/);
+    // 277 billion in 4 bits and a scale of 8 for 32, 7.3 billion in 8 bits.
+    const experts = 43 * 256 * 3 * 4096 * 2048;
+    const gigabytes = (experts * 4.25) / 8e9 + (284.3 - experts / 1e9);
+    expect(
+      Math.abs(modelBytes(await loadModel("deepseek-v4-flash"), weightFormat("mxfp4-fp8")) / (gigabytes * 1e9) - 1),
+    ).toBeLessThan(0.01);
   });
 
   it("Nemotron's list of blocks is its pattern, and Python's Infinity is read over", async () => {

@@ -114,6 +114,20 @@ function nemotron3(
   });
 }
 
+/** DeepSeek V4: `starts` are the ratios of the first two layers; then 4 and 128 in turn. */
+const deepseekV4 = (shape: Shape, starts: number, more: Config): Config =>
+  dense("deepseek_v4", shape, M1, {
+    head_dim: 512,
+    compress_ratios: Array.from({ length: shape[1] }, (_, index) => (index < 2 ? starts : index % 2 === 0 ? 4 : 128)),
+    index_n_heads: 64,
+    index_head_dim: 128,
+    sliding_window: 128,
+    num_experts_per_tok: 6,
+    expert_dtype: "fp4",
+    ...BLOCK_FP8,
+    ...more,
+  });
+
 const ministral3 = (shape: Shape, more: Config = {}): Config =>
   withText("mistral3", dense("ministral3", shape, K256, { head_dim: 128, ...more }), {
     hidden_size: 1024,
@@ -121,11 +135,22 @@ const ministral3 = (shape: Shape, more: Config = {}): Config =>
     intermediate_size: 4096,
   });
 
+/** LLaVA: a text model of Llama 2's or Mistral's shape behind CLIP's ViT-L/14. */
+const llava = (model_type: string, textType: string, shape: Shape, context: number): Config =>
+  withText(model_type, dense(textType, shape, context));
+
 const jamba = (shape: Shape): Config => dense("jamba", shape, K256, { num_experts: 16, num_experts_per_tok: 2 });
 
 /** LFM2: the layers that attend; the others are short convolutions. */
 const lfm2 = (shape: Shape, attending: readonly number[], more: Config = {}): Config =>
   dense("lfm2", shape, 128_000, { full_attn_idxs: attending, ...more });
+
+const qwen27b = qwen35([5120, 64, 24, 4, 17_408, 248_320], { values: 48, vision: TOWERS.large });
+const qwen35b = qwen35(
+  [2048, 40, 16, 2, 512, 248_320],
+  { values: 32, vision: TOWERS.large, more: qwenExperts(256, 8, 512) },
+  true,
+);
 
 /** Configs by preset name. */
 export const CONFIGS_OF_2026: Readonly<Record<string, Config>> = wordTable({
@@ -133,12 +158,10 @@ export const CONFIGS_OF_2026: Readonly<Record<string, Config>> = wordTable({
   "qwen3.5-2b": qwen35([2048, 24, 8, 2, 6144, 248_320], { values: 16, vision: TOWERS.middle, more: tied }),
   "qwen3.5-4b": qwen35([2560, 32, 16, 4, 9216, 248_320], { values: 32, vision: TOWERS.middle, more: tied }),
   "qwen3.5-9b": qwen35([4096, 32, 16, 4, 12_288, 248_320], { values: 32, vision: TOWERS.large }),
-  "qwen3.5-27b": qwen35([5120, 64, 24, 4, 17_408, 248_320], { values: 48, vision: TOWERS.large }),
-  "qwen3.5-35b-a3b": qwen35(
-    [2048, 40, 16, 2, 512, 248_320],
-    { values: 32, vision: TOWERS.large, more: qwenExperts(256, 8, 512) },
-    true,
-  ),
+  "qwen3.5-27b": qwen27b,
+  "qwen3.6-27b": qwen27b,
+  "qwen3.5-35b-a3b": qwen35b,
+  "qwen3.6-35b-a3b": qwen35b,
   "qwen3.5-122b-a10b": qwen35(
     [3072, 48, 32, 2, 1024, 248_320],
     { values: 64, vision: TOWERS.large, more: qwenExperts(256, 8, 1024) },
@@ -161,7 +184,20 @@ export const CONFIGS_OF_2026: Readonly<Record<string, Config>> = wordTable({
     moe_intermediate_size: 704,
   }),
   "gemma-4-31b": gemma4Large([5376, 60, 32, 16, 21_504, 262_144], 4),
+  "deepseek-v4-flash": deepseekV4([4096, 43, 64, 1, 2048, 129_280], 0, {
+    q_lora_rank: 1024,
+    o_groups: 8,
+    moe_intermediate_size: 2048,
+    n_routed_experts: 256,
+  }),
+  "deepseek-v4-pro": deepseekV4([7168, 61, 128, 1, 3072, 129_280], 128, {
+    q_lora_rank: 1536,
+    o_groups: 16,
+    moe_intermediate_size: 3072,
+    n_routed_experts: 384,
+  }),
   "glm-5": glm5,
+  "glm-5.1": glm5,
   // One indexer in four layers picks for itself and the three that follow.
   "glm-5.2": {
     ...glm5,
@@ -209,8 +245,21 @@ export const CONFIGS_OF_2026: Readonly<Record<string, Config>> = wordTable({
   "ministral-3-3b": ministral3([3072, 26, 32, 8, 9216, 131_072], tied),
   "ministral-3-8b": ministral3([4096, 34, 32, 8, 14_336, 131_072]),
   "ministral-3-14b": ministral3([5120, 40, 32, 8, 16_384, 131_072]),
+  "llava-1.5-7b": llava("llava", "llama", [4096, 32, 32, 32, 11_008, 32_064], 4096),
+  "llava-1.5-13b": llava("llava", "llama", [5120, 40, 40, 40, 13_824, 32_064], 4096),
+  "llava-1.6-vicuna-7b": llava("llava_next", "llama", [4096, 32, 32, 32, 11_008, 32_064], 4096),
+  "llava-1.6-vicuna-13b": llava("llava_next", "llama", [5120, 40, 40, 40, 13_824, 32_064], 4096),
+  "llava-1.6-mistral-7b": llava("llava_next", "mistral", [4096, 32, 32, 8, 14_336, 32_064], 32_768),
   "jamba-mini": jamba([4096, 32, 32, 8, 14_336, 65_536]),
   "jamba-large": jamba([8192, 72, 64, 8, 24_576, 65_536]),
+  "falcon-h1-34b": dense("falcon_h1", [5120, 72, 20, 4, 21_504, 261_120], K256, {
+    head_dim: 128,
+    mamba_d_ssm: 4096,
+    mamba_n_heads: 32,
+    mamba_n_groups: 2,
+  }),
+  "granite-4.0-350m": dense("granite", [1024, 28, 16, 4, 2048, 100_352], 32_768, tied),
+  "granite-4.0-1b": dense("granite", [2048, 40, 16, 4, 4096, 100_352], K128, tied),
   "lfm2-350m": lfm2([1024, 16, 16, 8, 6656, 65_536], [2, 5, 8, 10, 12, 14]),
   "lfm2-700m": lfm2([1536, 16, 24, 8, 10_240, 65_536], [2, 5, 8, 10, 12, 14]),
   "lfm2-1.2b": lfm2([2048, 16, 32, 8, 12_288, 65_536], [2, 5, 8, 10, 12, 14]),

@@ -61,6 +61,8 @@ export interface LatentAttention {
   readonly vHeadDim: number;
   /** Width of the key that a lightning indexer caches for each token beside the vector (DeepSeek-V3.2, arXiv 2512.02556). */
   readonly indexKeyDim?: number;
+  /** Keeps the last `window` tokens whole, and of all tokens one vector for `ratio` of them (0: none). DeepSeek V4. */
+  readonly compression?: { readonly window: number; readonly ratio: number };
 }
 
 /** A layer that attends to nothing: a recurrent mixer (Mamba-2, gated delta net) or a plain MLP. */

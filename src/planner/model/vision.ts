@@ -201,3 +201,21 @@ export function kimiVisionTower(vision: ConfigReader, textHidden: number): Weigh
     whole("projector.fc2", [merged + 1, textHidden]),
   ];
 }
+
+/** CLIP's ViT-L/14 at 336 pixels, as LLaVA has it, and a projector of two matrices. SigLIP's shape is alike. */
+export function clipVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
+  const hidden = vision.int("hidden_size", { default: 1024, max: 1 << 16 });
+  const intermediate = vision.int("intermediate_size", { default: 4096, max: 1 << 20 });
+  const layers = vision.int("num_hidden_layers", { default: 24, max: 1024 });
+  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const image = vision.int("image_size", { default: 336, max: 1 << 16 });
+  const positions = Math.floor(image / patch) ** 2 + 1;
+  return [
+    whole("vision.patch.weight", [hidden, 3 * patch * patch + 1]),
+    whole("vision.position", [positions, hidden]),
+    whole("vision.norms", [2, 2 * hidden]),
+    ...encoderLayer(hidden, intermediate, layers),
+    whole("projector.fc1", [hidden + 1, textHidden]),
+    whole("projector.fc2", [textHidden + 1, textHidden]),
+  ];
+}

@@ -18,7 +18,11 @@ export function weightFormatOf(config: ConfigReader): { name: string; assumption
     config.optionalObject("quantization_config") ??
     config.optionalObject("quantization") ??
     nested?.optionalObject("quantization_config");
-  if (quantization !== undefined) return quantizationFormat(quantization);
+  if (quantization !== undefined) {
+    const isFp8 = quantization.optionalString("quant_method") === "fp8";
+    if (isFp8 && config.optionalString("expert_dtype") === "fp4") return sure("mxfp4-fp8");
+    return quantizationFormat(quantization);
+  }
   const dtype =
     config.optionalString("dtype") ??
     config.optionalString("torch_dtype") ??

@@ -1,6 +1,7 @@
 /** From a judged candidate to the plan: every rank with its device, layers, shards and memory; estimates in full. */
 import { addCost, type Cost, NO_COST, totalUs } from "../cost/layer-time.ts";
 import { generationOf } from "../cost/profiles.ts";
+import { attendedTokens } from "../memory/kv-cache.ts";
 import { linearElements } from "../memory/weights.ts";
 import { countParameters, type ModelSpec } from "../model/spec.ts";
 import {
@@ -135,8 +136,7 @@ function flopsPerToken(model: ModelSpec, context: number): number {
     flops += 2 * (attention + dense + expert * chosen);
     if (layer.attention.kind === "none") continue;
     const width = layer.attention.kind === "gqa" ? 2 * layer.attention.headDim : layer.attention.vHeadDim * 2;
-    const window = layer.attention.kind === "gqa" ? (layer.attention.window ?? context) : context;
-    flops += 2 * layer.attention.numHeads * width * Math.min(window, context);
+    flops += 2 * layer.attention.numHeads * width * attendedTokens(layer.attention, context);
   }
   return flops;
 }
