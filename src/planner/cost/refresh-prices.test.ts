@@ -152,7 +152,9 @@ describe("refresh-prices", () => {
     ],
   ])("refuses %s", async (_, answer, message) => {
     answers.aws = answer;
-    await expect(refresh({ timeoutMs: 300, maxBytes: 50_000 })).rejects.toThrow(message);
+    // The others must not meet the deadline first where the machine is busy.
+    const timeoutMs = message.source.includes("does not answer within") ? 300 : 20_000;
+    await expect(refresh({ timeoutMs, maxBytes: 50_000 })).rejects.toThrow(message);
   });
 
   it("refuses an answer of Azure's that is no list, and an address where nobody is", async () => {
