@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { invariant, NativeError } from "../../core/index.ts";
-import type { BackendKind } from "../comm/index.ts";
+import { afterRunning, type BackendKind } from "../comm/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../memory/index.ts";
 import { endWithLauncher, forgetGroup, removeWithLauncher } from "./group-reaper.ts";
 import type { ToRank } from "./messages.ts";
@@ -170,7 +170,7 @@ export class RankGang {
       this.#said += error.message;
       this.#commandEnded();
     });
-    this.#child.on("exit", () => setTimeout(() => this.#commandEnded(), DRAIN_MS));
+    this.#child.on("exit", () => afterRunning(DRAIN_MS, () => this.#commandEnded()));
     this.#coming = setTimeout(() => this.#refuseLate(), COMING_MS);
     this.#coming.unref();
   }

@@ -9,6 +9,7 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { boundTo } from "../../foreign/native/index.ts";
+import { afterRunning } from "../comm/index.ts";
 import type { CpuShares } from "./cpu-binding.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import type { ToRank } from "./messages.ts";
@@ -80,7 +81,7 @@ export class RankProcess extends BaseHost {
       if (exitCode !== 0) this.#killGroup();
       if (this.#child.pid !== undefined) forgetGroup(this.#child.pid);
       // What it said last is still in the pipes; "close" comes when they are empty.
-      setTimeout(() => this.#drained(), DRAIN_MS).unref();
+      afterRunning(DRAIN_MS, () => this.#drained(), true);
     });
     this.#child.on("close", () => this.#drained());
   }
