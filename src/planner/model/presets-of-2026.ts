@@ -2,7 +2,9 @@
  * Models by name that came out from the end of 2025 on, in rows, as in preset-families.ts. Sources, read on 24 November
  * 2026: the `config.json` files of the Hub that ai-dynamo/aiconfigurator holds (`model_configs/`, of August 2026), the model
  * scripts of THUDM/slime and MaxText, Megatron-Bridge's pages and tests, TensorRT-LLM's and SGLang's tests (Mistral Large 3).
- * `presets-of-2026.test.ts` compares the counts that these give with the published ones.
+ * `presets-of-2026.test.ts` compares the counts that these give with the published ones. Recalled, and confirmed by nothing but
+ * that count (or, for Qwen3.5's 0.8B, 2B, 4B and 9B, by the towers' file size): the vision towers of small Qwen3.5 models,
+ * Jamba Large, LFM2 but for 350M, MLP widths of Ministral 8B and 14B and of Falcon-H1 34B, and its vocabulary.
  */
 import { wordTable } from "../../core/index.ts";
 import { BLOCK_FP8, type Config, dense, LATENT, tied, withText } from "./preset-families.ts";
