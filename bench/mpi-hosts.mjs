@@ -34,7 +34,7 @@ const { numHosts, perHost, sizes, ops, ms } = flagsOf(import.meta.url, config, (
 const WAYS = ["mpi", "exchange", "measured"];
 const { hosts, remove } = makeHosts(numHosts);
 const folder = mkdtempSync(join(tmpdir(), "chorale-mpi-hosts-"));
-const program = fileURLToPath(new URL("mpi-hosts-rank.mjs", import.meta.url));
+const program = fileURLToPath(new URL("peers/mpi-hosts-rank.mjs", import.meta.url));
 try {
   /** By way, operation and size: the times of all rounds, us. */
   const times = new Map();

@@ -70,6 +70,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   #cause: ChoraleError | undefined;
   /** A failure of a collective that this rank has not come to. */
   #coming: { readonly seq: number; readonly error: ChoraleError; readonly untilMs: number } | undefined;
+  #hasTold = false;
   /** The call whose program is in the midst of making it. */
   #issuing: PendingCall | undefined;
   #isAdvancing = false;
@@ -142,6 +143,12 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     if (this.#cause !== undefined) return;
     const error = this.#located(found, seq);
     this.failHere(error);
+    this.#tellFailure(seq, error);
+  }
+
+  #tellFailure(seq: number, error: ChoraleError): void {
+    if (this.#hasTold) return;
+    this.#hasTold = true;
     const failure = Buffer.from(encodeFailure(failureOf(error), MAX_CONTROL_BYTES / 2)).toString();
     const message = { kind: "failed", group: [this.key.low, this.key.high], seq, failure };
     for (const inbox of this.#inboxes) if (inbox?.link.isOver === false) inbox.link.control(message);
@@ -209,6 +216,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
         ? -1
         : this.#inboxes.findIndex((inbox, member) => inbox?.hasLarge === true && !this.#news.hasLeft(member)),
     );
+    // Whoever hears that this rank has left before it hears what the group failed of must not take that for the cause.
+    if (this.#cause !== undefined) this.#tellFailure(this.#coming?.seq ?? 0, this.#cause);
     const next = this.#maker.sequence.next + 1;
     for (const [member, inbox] of this.#inboxes.entries()) {
       if (inbox === undefined || inbox.link.isOver || this.#cause !== undefined) continue;

@@ -1,4 +1,4 @@
-// One rank of mpi-hosts.mjs: `node mpi-hosts-rank.mjs OPS SIZES MS`. Rank 0 prints one line of JSON.
+// One rank of bench/mpi-hosts.mjs: `node mpi-hosts-rank.mjs OPS SIZES MS`. Rank 0 prints one line of JSON.
 import { joinWorld } from "chorale";
 
 const [, , ops, sizes, ms] = process.argv;
