@@ -299,7 +299,8 @@ export class Choices {
   }
 }
 
-/** What `CHORALE_LOG` lists, separated by commas: `select`. */
-export function logsSelection(env: NodeJS.ProcessEnv = process.env): boolean {
-  return (env["CHORALE_LOG"] ?? "").split(",").some((word) => word.trim() === "select");
+/** Tells of a group's choices where `CHORALE_LOG` lists `select`, among what it separates by commas: the first member does. */
+export function selectionLog(member: number): ((line: string) => void) | undefined {
+  const tells = (process.env["CHORALE_LOG"] ?? "").split(",").some((word) => word.trim() === "select");
+  return tells && member === 0 ? (line) => process.stderr.write(`${line}\n`) : undefined;
 }

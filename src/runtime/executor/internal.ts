@@ -13,8 +13,8 @@ export {
   type ChoiceTable,
   checkChoices,
   type KernelNames,
-  logsSelection,
   type StoredPlan,
+  selectionLog,
 } from "./choices.ts";
 export {
   choiceFor,

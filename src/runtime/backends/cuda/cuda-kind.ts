@@ -7,9 +7,9 @@ import {
   Choices,
   isChoices,
   type KernelNames,
-  logsSelection,
   machineChoices,
   SHIPPED_CHOICES,
+  selectionLog,
 } from "../../executor/internal.ts";
 import {
   attachRank,
@@ -47,11 +47,10 @@ function servingOf({ choices }: CudaHandle): Serving {
     topologyOf,
     choicesOf: ({ group, numRanks, member }, device, interprocess) => {
       const topology = topologyOf(device, interprocess);
-      const tells = member === 0 && logsSelection();
       return new Choices(
         { backend: "cuda", group, numRanks, topology, kernels: KERNELS },
         documents,
-        tells ? (line) => process.stderr.write(`${line}\n`) : undefined,
+        selectionLog(member),
       );
     },
   };

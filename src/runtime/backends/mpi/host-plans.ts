@@ -6,17 +6,13 @@
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, sizeOf } from "../../../core/index.ts";
 import {
-  CHOICES_SCHEMA_VERSION,
   type Choice,
   type ChoiceDocument,
-  Choices,
-  type ChoiceTable,
   COUNTER_BYTES,
   type KernelOp,
   kernelOp,
   libraryPlans,
   loadEarly,
-  logsSelection,
   PreparedPlan,
   type Reach,
   reductionDepth,
@@ -29,6 +25,7 @@ import type { CallServing, HostCall } from "./host-call.ts";
 import { type ExchangedName, isExchanged, MPI_KERNELS } from "./host-choices.ts";
 import { ExchangeCall } from "./host-exchange.ts";
 import { isToMeasure, measureCollective, sizesOf } from "./host-measurement.ts";
+import { MeasuredChoices } from "./measured-choices.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
 import { PlanCall, type PlanPlace } from "./plan-call.ts";
@@ -68,9 +65,7 @@ export class HostGroup implements PlanPlace, CallServing {
   /** This rank's own words for the addresses of all ranks' inputs and outputs: another may be a piece ahead, or behind. */
   readonly buffers: number;
   readonly inputs: readonly (readonly number[])[];
-  readonly #choices: Choices;
-  /** Tables of what was measured in this group, where that decides. */
-  readonly #measured: { readonly tables: ChoiceTable[] } | undefined;
+  readonly #choices: MeasuredChoices;
   /** Calls below what is measured, by collective: the exchange serves them. */
   readonly #small = new Map<CollectiveName, number>();
   #isClosed = false;
@@ -86,19 +81,8 @@ export class HostGroup implements PlanPlace, CallServing {
     this.ranks = ranks;
     this.me = me;
     const { topology, documents, measures } = host;
-    const measured: ChoiceDocument & { readonly tables: ChoiceTable[] } = {
-      schemaVersion: CHOICES_SCHEMA_VERSION,
-      source: "measured",
-      date: "in this world",
-      tables: [],
-    };
-    this.#measured = measures ? measured : undefined;
-    const tells = me === 0 && logsSelection();
-    this.#choices = new Choices(
-      { backend: "mpi", group: name, numRanks: ranks.length, topology, kernels: MPI_KERNELS },
-      measures ? [measured, ...documents] : documents,
-      tells ? (line) => process.stderr.write(`${line}\n`) : undefined,
-    );
+    const group = { group: name, numRanks: ranks.length, me, topology, kernels: MPI_KERNELS };
+    this.#choices = new MeasuredChoices(measures, documents, group);
     loadEarly(this.#choices, () => !this.#isClosed);
     this.buffers = host.arena.allocate(8 * ranks.length);
     this.inputs = [0, 1].map((half) => ranks.map((rank) => host.arena.input(place, rank, half)));
@@ -116,28 +100,27 @@ export class HostGroup implements PlanPlace, CallServing {
     if (!isExchanged(op) || count === 0) return mpi(call);
     const collective: ExchangedName = op;
     const sizeBytes = reportedCount(op, size, count) * sizeOf(dtype);
-    if (this.#measured === undefined) return this.#chosen(call, collective, sizeBytes, mpi);
+    const choices = this.#choices;
+    if (!choices.measures) return this.#chosen(call, collective, sizeBytes, mpi);
     if (!isToMeasure(collective, sizeBytes)) {
       this.count(collective, dtype, sizeBytes);
       return this.#exchange(call);
     }
-    const { tables } = this.#measured;
     const exchange = (one: HostCall) => this.#exchange(one);
     const measure = function* (steps: Steps): Generator<void> {
-      const rows = yield* measureCollective(collective, { mpi, exchange }, steps, sizesOf(collective));
-      tables.push({ backend: "mpi", collective, ranks: [size, size], rows });
+      choices.add(collective, yield* measureCollective(collective, { mpi, exchange }, steps, sizesOf(collective)));
     };
     return new ChosenCall({
-      choose: () => (this.#isMeasured(collective) ? this.#chosen(call, collective, sizeBytes, mpi) : undefined),
+      choose: () => (choices.isMeasured(collective) ? this.#chosen(call, collective, sizeBytes, mpi) : undefined),
       measure,
     });
   }
 
   /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does or it is to be measured. */
   serves(collective: ExchangedName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
-    if (this.#measured !== undefined) {
+    if (this.#choices.measures) {
       if (!isToMeasure(collective, sizeBytes)) return "exchange";
-      if (!this.#isMeasured(collective)) return undefined;
+      if (!this.#choices.isMeasured(collective)) return undefined;
     }
     const { served } = this.#choices.choose(collective, dtype, sizeBytes);
     return served.kind === "kernel" && (served.name === "mpi" || served.name === "exchange") ? served.name : undefined;
@@ -145,13 +128,9 @@ export class HostGroup implements PlanPlace, CallServing {
 
   /** Counts a call that was served as the tables say. */
   count(collective: ExchangedName, dtype: DType, sizeBytes: number): void {
-    if (this.#measured !== undefined && !isToMeasure(collective, sizeBytes)) {
+    if (this.#choices.measures && !isToMeasure(collective, sizeBytes)) {
       this.#small.set(collective, (this.#small.get(collective) ?? 0) + 1);
     } else this.#choices.choose(collective, dtype, sizeBytes).calls++;
-  }
-
-  #isMeasured(collective: CollectiveName): boolean {
-    return this.#measured?.tables.some((table) => table.collective === collective) === true;
   }
 
   #exchange(call: HostCall): Activity {

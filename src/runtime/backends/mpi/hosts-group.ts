@@ -5,14 +5,7 @@
  */
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, type ReduceOp, sizeOf } from "../../../core/index.ts";
-import {
-  CHOICES_SCHEMA_VERSION,
-  type ChoiceDocument,
-  Choices,
-  type ChoiceTable,
-  type KernelNames,
-  logsSelection,
-} from "../../executor/internal.ts";
+import type { KernelNames } from "../../executor/internal.ts";
 import {
   allGatherPieces,
   allReducePieces,
@@ -39,6 +32,7 @@ import { type MeasuredName, MPI_KERNELS } from "./host-choices.ts";
 import { measureCollective } from "./host-measurement.ts";
 import type { WorldPlans } from "./host-plans.ts";
 import { HostsCall } from "./hosts-call.ts";
+import { MeasuredChoices } from "./measured-choices.ts";
 import type { Activity, CallTarget, Steps } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 
@@ -78,8 +72,7 @@ export interface HostsGroupPlace {
 export class HostsGroup implements CallServing {
   readonly #mpi: MpiProcess;
   readonly #at: HostsGroupPlace;
-  readonly #measured: { readonly tables: ChoiceTable[] } | undefined;
-  readonly #choices: Choices;
+  readonly #choices: MeasuredChoices;
   #place: HostPlace | "none" | undefined;
   #carrier: HostCarrier | undefined;
   #arena: SharedArena | undefined;
@@ -88,19 +81,9 @@ export class HostsGroup implements CallServing {
     this.#mpi = mpi;
     this.#at = at;
     const { documents, measures } = at.choices;
-    const measured: ChoiceDocument & { readonly tables: ChoiceTable[] } = {
-      schemaVersion: CHOICES_SCHEMA_VERSION,
-      source: "measured",
-      date: "in this world",
-      tables: [],
-    };
-    this.#measured = measures ? measured : undefined;
-    const tells = at.rank === 0 && logsSelection();
-    this.#choices = new Choices(
-      { backend: "mpi", group: at.group, numRanks: at.size, topology: layoutText(at.layout), kernels: KERNELS },
-      measures ? [measured, ...documents] : documents,
-      tells ? (line) => process.stderr.write(`${line}\n`) : undefined,
-    );
+    const { group, rank: me, size: numRanks, layout } = at;
+    const topology = layoutText(layout);
+    this.#choices = new MeasuredChoices(measures, documents, { group, numRanks, me, topology, kernels: KERNELS });
   }
 
   activity(call: HostCall, mpi: (call: HostCall) => Activity): Activity {
@@ -143,13 +126,13 @@ export class HostsGroup implements CallServing {
 
   /** Whether a call may be made host by host, before anything is done for that. */
   #mayServe(op: HostedName, dtype: DType, sizeBytes: number): boolean {
-    if (this.#measured === undefined) return this.#isExchanged(op, dtype, sizeBytes);
+    if (!this.#choices.measures) return this.#isExchanged(op, dtype, sizeBytes);
     if (sizeBytes < LEAST_MEASURED_BYTES) return false;
     return this.#isToMeasure(op) || this.#isExchanged(op, dtype, sizeBytes);
   }
 
   #isToMeasure(op: CollectiveName): boolean {
-    return this.#measured !== undefined && !this.#measured.tables.some(({ collective }) => collective === op);
+    return this.#choices.measures && !this.#choices.isMeasured(op);
   }
 
   #isExchanged(op: CollectiveName, dtype: DType, sizeBytes: number): boolean {
@@ -174,11 +157,9 @@ export class HostsGroup implements CallServing {
   *#prepare(op: HostedName, mpi: (call: HostCall) => Activity, steps: Steps): Generator<void> {
     if (this.#place === undefined) yield* this.#share(steps);
     const place = this.#place as HostPlace | "none" | undefined;
-    if (place === undefined || place === "none" || this.#measured === undefined || !this.#isToMeasure(op)) return;
+    if (place === undefined || place === "none" || !this.#isToMeasure(op)) return;
     const exchange = (call: HostCall) => this.#hosted(place, op, call) ?? mpi(call);
-    const rows = yield* measureCollective(op, { mpi, exchange }, steps, SIZES);
-    const { size } = this.#at;
-    this.#measured.tables.push({ backend: "mpi", collective: op, ranks: [size, size], rows });
+    this.#choices.add(op, yield* measureCollective(op, { mpi, exchange }, steps, SIZES));
   }
 
   /** The first of each host makes a file, and the others map it: all members do, or none. */

@@ -5,7 +5,7 @@
 import type { CollectiveName } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
 import type { GroupPlace } from "../../comm/index.ts";
-import { Choices, type KernelNames, logsSelection } from "../../executor/internal.ts";
+import { Choices, type KernelNames, selectionLog } from "../../executor/internal.ts";
 import {
   allGatherPieces,
   allReducePieces,
@@ -112,7 +112,7 @@ export class Hierarchy {
 
   #settle({ layout, mode, memory, why }: Setup): HostPlace | undefined {
     const { group, ranks, rank } = this.#group;
-    const tells = rank === 0 && logsSelection() ? (line: string) => process.stderr.write(`${line}\n`) : undefined;
+    const tells = selectionLog(rank);
     if (memory === undefined) {
       this.#place = "flat";
       tells?.(

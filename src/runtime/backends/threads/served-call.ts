@@ -9,9 +9,9 @@ import {
   type ChoiceDocument,
   Choices,
   type KernelNames,
-  logsSelection,
   registerStoredPlans,
   SHIPPED_CHOICES,
+  selectionLog,
 } from "../../executor/internal.ts";
 
 /** The collectives by hand: see move.ts. */
@@ -33,10 +33,9 @@ export interface GroupFacts {
 export function choicesOf({ backend, name, size, me, topology, machine }: GroupFacts): Choices {
   const documents = machine === undefined ? [SHIPPED_CHOICES] : [machine, SHIPPED_CHOICES];
   if (machine !== undefined) registerStoredPlans(machine);
-  const tells = me === 0 && logsSelection();
   // What serves threads best serves processes with the same memory: one set of tables.
   const place = { backend, tablesOf: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
-  return new Choices(place, documents, tells ? (line) => process.stderr.write(`${line}\n`) : undefined);
+  return new Choices(place, documents, selectionLog(me));
 }
 
 /** How many calls each choice served. What no plan and no `algorithm:` was asked for, the first kernel served. */
