@@ -33,7 +33,8 @@ export class NoticeMessages {
   readonly #comm: number;
   readonly #tag: number;
   readonly #rank: number;
-  readonly #ranks: number;
+  /** All ranks of the world but this one. */
+  readonly #others: readonly number[];
   readonly #mirror: NoticeMirror;
   readonly #room: Int32Array;
   readonly #roomAt: number;
@@ -49,7 +50,7 @@ export class NoticeMessages {
     this.#comm = mpi.noticeComm;
     this.#tag = tag;
     this.#rank = mpi.rank;
-    this.#ranks = ranks;
+    this.#others = Array.from({ length: ranks }, (_, rank) => rank).filter((rank) => rank !== mpi.rank);
     this.#room = new Int32Array(new ArrayBuffer(ROOM_BYTES));
     this.#roomAt = mpi.addresses.of(this.#room);
     this.#flagAt = mpi.addresses.of(this.#flag);
@@ -75,10 +76,6 @@ export class NoticeMessages {
     while (this.#sent.length > 0 && performance.now() < until) this.#sweep();
     // MPI may read what has not left for as long as the process lives.
     if (this.#sent.length > 0) this.#mpi.abandoned.push(this.#sent);
-  }
-
-  get #others(): readonly number[] {
-    return Array.from({ length: this.#ranks }, (_, rank) => rank).filter((rank) => rank !== this.#rank);
   }
 
   #send(message: MirrorMessage): void {
