@@ -30,6 +30,8 @@ export interface PlanShape {
   readonly exact: boolean;
   /** Somebody waits for packets of whole chunks (`whole-chunks.ts`): sizes must divide. */
   readonly needsWhole: boolean;
+  /** Parts of the largest buffer of any rank, at least 1. With `exact`, chunks. */
+  readonly mostParts: number;
 }
 
 const shapes = new WeakMap<ExecutionPlan, PlanShape>();
@@ -47,12 +49,14 @@ export function shapeOf(plan: ExecutionPlan): PlanShape {
 function findShape(plan: ExecutionPlan): PlanShape {
   const exact = takesWholeChunks(plan.collective);
   let chunksPerPart = 0;
+  let mostParts = 1;
   for (const rank of plan.ranks) {
     for (const { chunks, segments } of [rank.input, rank.output]) {
+      if (chunks > 0) mostParts = Math.max(mostParts, exact ? chunks : segments);
       if (segments > 0) chunksPerPart = Math.max(chunksPerPart, exact ? chunks : chunks / segments);
     }
   }
-  return { chunksPerPart, exact, needsWhole: !exact && needsWholeChunks(plan) };
+  return { chunksPerPart, exact, needsWhole: !exact && needsWholeChunks(plan), mostParts };
 }
 
 /** Bytes of a chunk when a part has `partBytes`. With `exact`, `partBytes` is one chunk's. */

@@ -3,7 +3,7 @@
  * run themselves. They are launched on the group's stream, in the order of its calls, between calls of NCCL. What ranks tell
  * each other when a plan is opened goes by way of NCCL.
  */
-import { type BufferPlan, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
+import { type BufferPlan, type ExecutionPlan, proofOf, type RankPlan, shapeOf } from "../../../authoring/plan/index.ts";
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, type NamedReduceOp, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
@@ -139,8 +139,9 @@ export class GroupPlans implements SlotOwner, CallPlans {
    * The slot of a program's own plan.
    * @throws UnsupportedError, InvalidArgumentError for a plan that cannot be a kernel here: on all members alike
    */
-  program(plan: ExecutionPlan, hash: string, dtype: DType, op: NamedReduceOp | "preMulSum", bytes: number): PlanSlot {
-    const maxBytes = classOf(bytes);
+  program(plan: ExecutionPlan, hash: string, dtype: DType, op: NamedReduceOp | "preMulSum", part: number): PlanSlot {
+    // Of the largest buffer of any rank: all members need the same slot, though some have smaller buffers than others.
+    const maxBytes = classOf(part * shapeOf(plan).mostParts);
     const name = `${hash} ${proofOf(plan)?.ok === true} ${dtype} ${op} ${maxBytes}`;
     const known = this.#programs.get(name);
     this.#programs.delete(name);

@@ -48,7 +48,7 @@ export function prepareRun(
   const { plan, hash, dtype, op, partBytes, opinion } = call;
   const size = sizeOf(dtype);
   const bytes = Math.max(call.inputCount, call.outputCount) * size;
-  const slot = plans.program(plan, hash, dtype, typeof op === "string" ? op : "preMulSum", bytes);
+  const slot = plans.program(plan, hash, dtype, typeof op === "string" ? op : "preMulSum", partBytes);
   const staged: Staged[] = [];
   try {
     const { input, output, result } = buffersOf(context, call, staged);

@@ -8,6 +8,7 @@ import { planFromJson, planToJson } from "../../../authoring/interchange/index.t
 import { compile } from "../../../authoring/language/index.ts";
 import { PlanError } from "../../../core/index.ts";
 import { generateCuda } from "./generate.ts";
+import { largestChunk } from "./loaded-plan.ts";
 
 const make = (name: string, instances = 1, numRanks = 2) =>
   compile(algorithm(name).make({ numRanks, instances }), { verify: false });
@@ -104,6 +105,12 @@ describe("the source", () => {
       generateCuda(make("one-shot-packet-all-reduce", instances), { dtype: "f32" }).source.length;
     expect(length(64) - length(2)).toBeLessThan(40);
     expect(generateCuda(make("one-shot-packet-all-reduce", 64, 4), { dtype: "f32" }).source).not.toContain("TABLE_0");
+  });
+
+  it("has windows in which every rank finds the same places, though some have smaller buffers", () => {
+    // The root of two ranks holds both parts; half of the largest size is a part, and half of that one of its two chunks.
+    for (const name of ["packet-gather", "packet-scatter"]) expect(largestChunk(make(name, 2), 8192)).toBe(2048);
+    expect(largestChunk(make("packet-broadcast", 2), 8192)).toBe(4096);
   });
 
   it("refuses what it cannot do, with what it can", () => {

@@ -73,7 +73,7 @@ export interface LoadedPlanParts {
   readonly rank: number;
   readonly dtype: DType;
   readonly kernel: GeneratedKernel;
-  /** The largest size of the larger of a rank's two buffers, bytes. */
+  /** The largest size of the largest of all ranks' buffers, bytes: the same on all ranks. */
   readonly maxBytes: number;
   readonly at: RankDevice;
   readonly peers: PeerMemory;
@@ -107,7 +107,7 @@ export class LoadedPlan {
     const { plan, rank, kernel, maxBytes, at, peers, stream } = parts;
     this.#parts = parts;
     this.kernel = kernel;
-    this.#maxChunkBytes = largestChunk(plan, rank, maxBytes);
+    this.#maxChunkBytes = largestChunk(plan, maxBytes);
     this.#sizes = windowBytes(kernel, this.#maxChunkBytes);
     this.#shape = { grid: [kernel.blocks[rank]!], block: [kernel.threads] };
     const cubin = compileCached(requireNvrtc(), kernel.source, at.device.info.computeCapability);
@@ -233,15 +233,11 @@ export class LoadedPlan {
   }
 }
 
-/** The chunk of the largest size, where the larger of the rank's buffers has `maxBytes`. */
-function largestChunk(plan: ExecutionPlan, rank: number, maxBytes: number): number {
-  const own = plan.ranks[rank]!;
+/**
+ * The chunk of the largest size, where the largest buffer of any rank has `maxBytes`. Ranks reckon with it where things lie in
+ * each other's windows: it may not depend on the rank, some of whose buffers can be smaller than others'.
+ */
+export function largestChunk(plan: ExecutionPlan, maxBytes: number): number {
   const shape = shapeOf(plan);
-  const parts = Math.max(
-    1,
-    ...[own.input, own.output].map((buffer) =>
-      buffer.chunks === 0 ? 0 : shape.exact ? buffer.chunks : buffer.segments,
-    ),
-  );
-  return chunkBytesOf(shape, Math.ceil(maxBytes / parts));
+  return chunkBytesOf(shape, Math.ceil(maxBytes / shape.mostParts));
 }
