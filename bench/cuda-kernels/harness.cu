@@ -72,7 +72,7 @@ __global__ void check(const char* at, const char* other, u64 elements, int op, i
   }
 }
 
-struct Size { u64 bytes, part, chunk, scratch, packets, scratchHalf, packetsHalf, packetChunk, window; };
+struct Size { u64 bytes, part, chunk, scratch, packets, scratchSlot, packetsSlot, slots, packetChunk, window; };
 struct Kernel {
   int id, op, threads, blocks;
   bool small;
@@ -181,7 +181,7 @@ static std::vector<Kernel> readManifest(const std::string& folder) {
       kernels.push_back(k);
     } else {
       Size s;
-      words >> s.bytes >> s.part >> s.chunk >> s.scratch >> s.packets >> s.scratchHalf >> s.packetsHalf >> s.packetChunk >> s.window;
+      words >> s.bytes >> s.part >> s.chunk >> s.scratch >> s.packets >> s.scratchSlot >> s.packetsSlot >> s.slots >> s.packetChunk >> s.window;
       kernels.back().sizes.push_back(s);
     }
   }
@@ -274,7 +274,7 @@ int main(int argc, char** argv) {
             u64 words[N][13 + N];
             for (int d = 0; d < N; d++) {
               const u64 own[] = {(u64)inputs[d], (u64)outputs[d], (u64)states[d], (u64)aborts[d], s.part, s.chunk, s.scratch,
-                                 s.packets, s.scratchHalf, s.packetsHalf, s.packetChunk, 0, (u64)d, (u64)windows[0], (u64)windows[1]};
+                                 s.packets, s.scratchSlot, s.packetsSlot, s.slots, s.packetChunk, 0, (u64)d, (u64)windows[0], (u64)windows[1]};
               memcpy(words[d], own, sizeof(own));
             }
             rows.push_back(measure(k.label, op, small, bytes, [&] {

@@ -152,7 +152,7 @@ for (const dtype of dtypes.split(",")) {
       const chunk = chunkBytesOf(shapeOf(plan), part);
       const w = windowBytes(kernel, chunk);
       lines.push(
-        `size ${bytes} ${part} ${chunk} ${w.scratch} ${w.packets} ${w.scratchHalf} ${w.packetsHalf} ${w.packetChunk} ${w.bytes}`,
+        `size ${bytes} ${part} ${chunk} ${w.scratch} ${w.packets} ${w.scratchSlot} ${w.packetsSlot} ${w.slots} ${w.packetChunk} ${w.bytes}`,
       );
     }
     id++;

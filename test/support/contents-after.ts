@@ -5,6 +5,12 @@ import type { RanksOfOneMemory } from "./local-ranks.ts";
 
 /** @returns inputs and outputs at the end of one launch, or where the plan is stuck. Elements are u32 */
 export function contentsAfter(local: RanksOfOneMemory, contents: number, perChunk: number): string {
+  const { buffers, read } = prepareContents(local, contents, perChunk);
+  return local.launch(4 * perChunk, buffers) ?? read();
+}
+
+/** Buffers of one launch, filled; `read` says what they hold once it has run. */
+export function prepareContents(local: RanksOfOneMemory, contents: number, perChunk: number) {
   const { plan } = local;
   const places = new Places(plan, 1, 1);
   const random = new Random(contents);
@@ -22,13 +28,13 @@ export function contentsAfter(local: RanksOfOneMemory, contents: number, perChun
       before[i] = initial[places.place(0, rank.rank, "output", Math.floor(i / perChunk), 0)]!;
     return { input, inputBytes, output, outputBytes };
   });
-  const stuck = local.launch(4 * perChunk, buffers);
-  if (stuck !== undefined) return stuck;
   const first = (address: number, bytes: number) => {
     const values = local.view("u32", address, bytes);
     for (let i = 0; i < values.length; i++)
       if (values[i] !== values[i - (i % perChunk)]) return [`element ${i} differs from the first of its chunk`];
     return Array.from({ length: values.length / perChunk }, (_, chunk) => values[chunk * perChunk]);
   };
-  return buffers.flatMap((b) => [...first(b.input, b.inputBytes), ...first(b.output, b.outputBytes)]).join();
+  const read = () =>
+    buffers.flatMap((b) => [...first(b.input, b.inputBytes), ...first(b.output, b.outputBytes)]).join();
+  return { buffers, read };
 }

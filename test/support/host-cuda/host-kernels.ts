@@ -93,6 +93,12 @@ export interface HostLaunch {
   readonly buffers: readonly LocalBuffers[];
 }
 
+export interface HostOptions extends CudaOptions {
+  readonly seed?: number;
+  /** Slots of scratch, of a kernel that runs ahead: at most as many as windows would have. */
+  readonly slots?: number;
+}
+
 /** All ranks of a plan over one memory, by its generated kernel. */
 export class HostRanks {
   readonly plan: ExecutionPlan;
@@ -101,16 +107,19 @@ export class HostRanks {
   readonly #kernels: HostKernels;
   readonly #index: number;
   #seed: number;
+  readonly #slots: number | undefined;
   readonly #state: readonly number[];
   readonly #abort: number;
   #windows: readonly number[] = [];
   #sizes: WindowSizes | undefined;
 
-  constructor(plan: ExecutionPlan, kernels: HostKernels, options: CudaOptions & { readonly seed?: number }) {
+  constructor(plan: ExecutionPlan, kernels: HostKernels, options: HostOptions) {
     this.plan = plan;
     this.#kernels = kernels;
-    this.#seed = options.seed ?? 1;
-    this.kernel = generateCuda(plan, { threads: 32, unroll: 2, debugTurns: 1_000_000, ...options });
+    const { seed = 1, slots, ...shape } = options;
+    this.#seed = seed;
+    this.#slots = slots;
+    this.kernel = generateCuda(plan, { threads: 32, unroll: 2, debugTurns: 1_000_000, ...shape });
     this.#index = kernels.add(this.kernel.source);
     this.#abort = this.memory.allocate(4);
     this.#state = plan.ranks.map((_, rank) => {
@@ -143,7 +152,8 @@ export class HostRanks {
     const { kernel, memory, plan } = this;
     const shape = shapeOf(plan);
     const chunks = launches.map(({ partBytes }) => chunkBytesOf(shape, partBytes));
-    const wanted = windowBytes(kernel, Math.max(...chunks));
+    const most = windowBytes(kernel, Math.max(...chunks));
+    const wanted = { ...most, slots: this.#slots ?? most.slots };
     if (this.#sizes === undefined || wanted.bytes > this.#sizes.bytes) {
       // Anew, as for another class of sizes; but counters go on.
       const old = this.#windows;

@@ -21,12 +21,12 @@ describe("the source", () => {
     expect(ownPart(generateCuda(make("packet-all-gather", 8), options).source)).toMatchInlineSnapshot(`
       "// Strands 0-7 of ranks 0-1.
       __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
-                                               const i64 half) {
+                                               const i64 slot) {
         // put (pack) rank 1 scratch[0] <- input[0] via memory 0  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
           const char* const in[] = {L.input + strand * L.chunk};
-          char* const out[] = {L.window[(-1) * rank + 1] + L.packets + half * L.packetsHalf + 2 * ((8 * rank + strand) * L.chunk)};
+          char* const out[] = {L.window[(-1) * rank + 1] + L.packets + slot * L.packetsSlot + 2 * ((8 * rank + strand) * L.chunk)};
           pack<1>(in[0], out, bytes, launch);
         }
         // copy output[0] <- input[0]  all-pairs.ts
@@ -39,7 +39,7 @@ describe("the source", () => {
         // copy (unpack) output[8] <- scratch[8]  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
-          const char* const in[] = {L.window[rank] + L.packets + half * L.packetsHalf + 2 * (((-8) * rank + strand + 8) * L.chunk)};
+          const char* const in[] = {L.window[rank] + L.packets + slot * L.packetsSlot + 2 * (((-8) * rank + strand + 8) * L.chunk)};
           char* const out[] = {L.output + ((-1) * rank + 1) * L.part + strand * L.chunk};
           reducePackets<Op_none, 0, 1, 1>(L, in, out, bytes, (Wide)0, launch, Site{2, 0});
         }
@@ -50,8 +50,8 @@ describe("the source", () => {
         const uint4 last = loadPacket16(strandState(L, strand));
         const u32 launch = last.x + 1;
         if (isResized(L, last)) meetAfterResize(L, launch);
-        const i64 half = launch & 1u;
-        strand_0(L, rank, strand, launch, half);
+        const i64 slot = launch & 1u;
+        strand_0(L, rank, strand, launch, slot);
         __syncthreads();
         if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
       }
@@ -63,8 +63,8 @@ describe("the source", () => {
     expect(ownPart(generateCuda(make("two-shot-read-all-reduce"), { dtype: "bf16" }).source)).toMatchInlineSnapshot(`
       "// Strands 0 of ranks 0-1.
       __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
-                                               const i64 half, Buffers& buffers) {
-        (void)strand; (void)half;
+                                               const i64 slot, Buffers& buffers) {
+        (void)strand; (void)slot;
         meetRanks(L, launch, buffers);
         // reduce output[0], rank 1 output[0] <- sum(input[0], rank 1 input[0]) via memory 0,0  all-pairs.ts
         {
@@ -88,8 +88,8 @@ describe("the source", () => {
         const u32 launch = last.x + 1;
         CHORALE_SHARED(Buffers, buffers);
         if (strand == 0) greet(L, launch);
-        const i64 half = 0;
-        strand_0(L, rank, strand, launch, half, buffers);
+        const i64 slot = 0;
+        strand_0(L, rank, strand, launch, slot, buffers);
         __syncthreads();
         if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
         // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.
@@ -105,6 +105,21 @@ describe("the source", () => {
       generateCuda(make("one-shot-packet-all-reduce", instances), { dtype: "f32" }).source.length;
     expect(length(64) - length(2)).toBeLessThan(40);
     expect(generateCuda(make("one-shot-packet-all-reduce", 64, 4), { dtype: "f32" }).source).not.toContain("TABLE_0");
+  });
+
+  it("has senders that hear nothing back wait for a slot of scratch, not for their peers' launches", () => {
+    const promises = { dtype: "f32", endsAlone: true, relaunches: false } as const;
+    const { source, runsAhead } = generateCuda(make("packet-broadcast"), promises);
+    expect(runsAhead).toBe(true);
+    expect(source).toContain("WAITS_FOR[NUM_RANKS][NUM_RANKS] = {{0, 1}, {0, 0}};");
+    const [sends, receives] = ownPart(source).split("// Strands").slice(1);
+    expect([sends, receives].map((text) => text?.includes("awaitSlot(L, rank, launch);"))).toEqual([true, false]);
+    expect(source).not.toContain("greet(L, launch);");
+    // What meets at its end, and what may be relaunched as it is, waits as before.
+    for (const other of [{ endsAlone: false }, { relaunches: true }])
+      expect(generateCuda(make("packet-broadcast"), { ...promises, ...other }).runsAhead).toBe(false);
+    // Peers' buffers are told anew in each launch.
+    expect(generateCuda(make("read-reduce-scatter"), promises).runsAhead).toBe(false);
   });
 
   it("has windows in which every rank finds the same places, though some have smaller buffers", () => {

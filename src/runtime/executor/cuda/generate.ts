@@ -22,7 +22,15 @@ import {
 import { PRELUDE } from "./prelude.ts";
 import { PRIMITIVES } from "./primitives.ts";
 import { NumberWriter, shapesOf } from "./strand-shapes.ts";
-import { type DataStep, hasPackets, oneChunkEach, type RankSteps, reduceOpsOf, stepsOf } from "./strand-steps.ts";
+import {
+  type DataStep,
+  hasPackets,
+  oneChunkEach,
+  type RankSteps,
+  reduceOpsOf,
+  scratchPeers,
+  stepsOf,
+} from "./strand-steps.ts";
 import { StrandWriter } from "./write-strand.ts";
 
 /** How packets lie in memory: `words`, 4 bytes of data beside 4 of a number; `lines`, 112 beside 16, in lines of 128. */
@@ -63,7 +71,10 @@ export interface GeneratedKernel {
   readonly semaphores: readonly (readonly number[])[];
   /** Chunks of scratch, the most of any rank: with it, and with packets, every window has room for that many. */
   readonly scratchChunks: number;
-  readonly numHalves: 1 | 2;
+  /** Slots of scratch that a window has at least: launches that follow each other take one after the other. */
+  readonly numSlots: 1 | 2;
+  /** Ranks may be as many launches apart as there are slots: the more there are, the less they wait. */
+  readonly runsAhead: boolean;
   readonly packets: PacketFormat | undefined;
   /** Whether scratch holds plain data. */
   readonly usesScratch: boolean;
@@ -118,8 +129,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     [...ins, ...outs].some(({ buffer }) => buffer === "scratch"),
   );
   const relaunches = options.relaunches === true;
-  const meets = reachesBuffers || !relaunches;
   const parts = options.endsAlone !== true;
+  // A launch in which nothing but scratch is shared is apart from those that have other slots.
+  const runsAhead = !relaunches && !parts && !reachesBuffers;
+  const meets = reachesBuffers || !(relaunches || runsAhead);
   const { exact } = shapeOf(plan);
   const isLocked = ranks.some(({ strands }) =>
     strands.some((steps) =>
@@ -140,6 +153,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       lockSemaphores: isLocked,
       hasBuffers: meets,
       meetsAll: meets && !relaunches,
+      runsAhead,
       op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
     }).write(),
   );
@@ -156,7 +170,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     WINDOW_COUNTERS: window.counters,
     WINDOW_GREETINGS: window.greetings,
     WINDOW_FAREWELLS: window.farewells,
-    WINDOW_RESIZES: window.resizes,
+    WINDOW_BEGUN: window.begun,
     STRAND_WORDS,
     STATE_STRANDS: state.strands,
     STATE_TAKEN: state.taken,
@@ -166,6 +180,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     STATE_ENDED: state.ended,
     STATE_REPORT: state.report,
   };
+  const numSlots = plan.options.useDoubleScratchBuffer ? 2 : 1;
   const { debugTurns } = options;
   const source = [
     ...heading(plan, options, format),
@@ -178,6 +193,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
     PRELUDE.meeting,
+    ...(runsAhead ? [waitsFor(ranks), PRELUDE.slots] : []),
     PRELUDE.shares,
     PRELUDE.moves,
     ...(format === undefined ? [] : [format === "lines" ? PRELUDE.lines : PRELUDE.packets]),
@@ -187,7 +203,8 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       meets,
       parts,
       resizes: relaunches && (usesScratch || usesPackets),
-      numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1,
+      runsAhead,
+      numSlots,
     }),
   ];
   return {
@@ -199,7 +216,8 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     state,
     semaphores: ranks.map(({ lowered }) => lowered.semaphores),
     scratchChunks: Math.max(0, ...plan.ranks.map(({ scratch }) => scratch.chunks)),
-    numHalves: plan.options.useDoubleScratchBuffer ? 2 : 1,
+    numSlots,
+    runsAhead,
     packets: format,
     usesScratch,
     reachesBuffers,
@@ -224,6 +242,17 @@ function kernelOps(plan: ExecutionPlan, { dtype, op }: CudaOptions): KernelOp[] 
 
 function dataSteps(ranks: readonly RankSteps[]): DataStep[] {
   return ranks.flatMap(({ strands }) => strands.flat().filter((step): step is DataStep => step.kind === "data"));
+}
+
+/** Which ranks have to be done with a slot of scratch before a rank writes there. */
+function waitsFor(ranks: readonly RankSteps[]): string {
+  const peers = scratchPeers(ranks);
+  const what = "// Whether a rank writes scratch that the peer uses.";
+  const head = "__device__ __forceinline__ bool waitsFor(int rank, int peer) {";
+  if (peers.every(({ size }) => size === ranks.length - 1)) return `${what}\n${head} return rank != peer; }`;
+  const rows = peers.map((row) => `{${ranks.map((_, peer) => (row.has(peer) ? 1 : 0)).join(", ")}}`);
+  const table = `CHORALE_TABLE signed char WAITS_FOR[NUM_RANKS][NUM_RANKS] = {${rows.join(", ")}};`;
+  return `${what}\n${table}\n${head} return WAITS_FOR[rank][peer] != 0; }`;
 }
 
 function checkLines(plan: ExecutionPlan, ranks: readonly RankSteps[]): void {
@@ -254,13 +283,15 @@ interface KernelEnds {
   readonly parts: boolean;
   /** Ranks meet where the size is another than in the launch before. */
   readonly resizes: boolean;
-  readonly numHalves: number;
+  /** Ranks wait for each other as slots of scratch say. */
+  readonly runsAhead: boolean;
+  readonly numSlots: number;
 }
 
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, parts, resizes, numHalves }: KernelEnds,
+  { meets, parts, resizes, runsAhead, numSlots }: KernelEnds,
 ): string {
   const lines = [
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
@@ -269,10 +300,11 @@ function kernel(
     "  const u32 launch = last.x + 1;",
     ...(resizes ? ["  if (isResized(L, last)) meetAfterResize(L, launch);"] : []),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),
-    `  const i64 half = ${numHalves === 2 ? "launch & 1u" : "0"};`,
+    ...(runsAhead ? ["  if (strand == 0) tellBegun(L, rank, launch);"] : []),
+    `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,
   ];
   const buffers = meets ? ", buffers" : "";
-  const call = (index: number) => `strand_${index}(L, rank, strand, launch, half${buffers});`;
+  const call = (index: number) => `strand_${index}(L, rank, strand, launch, slot${buffers});`;
   // Which code a strand has: mostly the same on all ranks.
   const most = Math.max(0, ...ranks.map(({ strands }) => strands.length));
   const shapeAt = (rank: number, strand: number) =>

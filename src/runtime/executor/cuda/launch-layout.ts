@@ -19,8 +19,8 @@ export interface WindowLayout {
   readonly greetings: number;
   /** Of each peer: the last launch that it has ended. */
   readonly farewells: number;
-  /** Of each peer: the last launch of another size than the one before that it has begun. */
-  readonly resizes: number;
+  /** Of each peer: the last launch that it has told that it has begun. Which ones it tells of is the kernel's matter. */
+  readonly begun: number;
   /** A word for the host of any rank: launches here end at once when it is not 0. */
   readonly abort: number;
   readonly bytes: number;
@@ -30,9 +30,9 @@ export function windowLayout(plan: ExecutionPlan): WindowLayout {
   const numCounters = Math.max(0, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
   const greetings = COUNTER_STRIDE * numCounters;
   const farewells = greetings + 2 * GREETING_BYTES * numRanks;
-  const resizes = farewells + COUNTER_STRIDE * numRanks;
-  const abort = resizes + COUNTER_STRIDE * numRanks;
-  return { counters: 0, greetings, farewells, resizes, abort, bytes: roundUp(abort + COUNTER_STRIDE, 128) };
+  const begun = farewells + COUNTER_STRIDE * numRanks;
+  const abort = begun + COUNTER_STRIDE * numRanks;
+  return { counters: 0, greetings, farewells, begun, abort, bytes: roundUp(abort + COUNTER_STRIDE, 128) };
 }
 
 /** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */
@@ -83,8 +83,9 @@ export const LAUNCH_WORDS = [
   "chunk",
   "scratch",
   "packets",
-  "scratchHalf",
-  "packetsHalf",
+  "scratchSlot",
+  "packetsSlot",
+  "slots",
   "packetChunk",
   "scalar",
   "rank",
@@ -100,10 +101,11 @@ export function launchStruct(numRanks: number): string {
   const u32* abort;     // not 0: end at once, with whatever is there
   i64 part;             // bytes of a part of the collective's buffers, and of a chunk
   i64 chunk;
-  i64 scratch;          // where data and packets lie in a window, and how far the second halves are
+  i64 scratch;          // where data and packets lie in a window, how far the slots of launches are apart, and how many there are
   i64 packets;
-  i64 scratchHalf;
-  i64 packetsHalf;
+  i64 scratchSlot;
+  i64 packetsSlot;
+  i64 slots;
   i64 packetChunk;      // bytes of a chunk in lines of 128
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;

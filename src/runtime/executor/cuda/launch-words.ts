@@ -12,9 +12,12 @@ export function packetChunkBytes(format: PacketFormat, chunkBytes: number): numb
 /** Where scratch and packets lie in every rank's window, and how large the window has to be. */
 export interface WindowSizes {
   readonly scratch: number;
-  readonly scratchHalf: number;
   readonly packets: number;
-  readonly packetsHalf: number;
+  /** How far the slots of scratch and of packets are apart: launches that follow each other take one after the other. */
+  readonly scratchSlot: number;
+  readonly packetsSlot: number;
+  /** A power of two. */
+  readonly slots: number;
   /** Packets of the largest chunk. */
   readonly packetChunk: number;
   readonly bytes: number;
@@ -25,18 +28,30 @@ const packetBytes = ({ packets }: GeneratedKernel, chunkBytes: number) =>
 
 /**
  * Computes where scratch and packets lie in each rank's window, and how large windows have to be, all in bytes. They lie there in
- * launches of every size: a rank that has begun the next launch writes into the other half, while its peers may still read this
+ * launches of every size: a rank that has begun the next launch writes into another slot, while its peers may still read this
  * one. And where the number of a packet stands, nothing else is ever written.
  * @param maxChunkBytes size of one chunk of the plan in the largest launch
  */
 export function windowBytes(kernel: GeneratedKernel, maxChunkBytes: number): WindowSizes {
-  const { scratchChunks, numHalves } = kernel;
-  const scratchHalf = roundUp(scratchChunks * maxChunkBytes, 128);
+  const { scratchChunks, usesScratch } = kernel;
+  const scratchSlot = usesScratch ? roundUp(scratchChunks * maxChunkBytes, 128) : 0;
   const packetChunk = packetBytes(kernel, maxChunkBytes);
-  const packetsHalf = roundUp(scratchChunks * packetChunk, 128);
+  const packetsSlot = roundUp(scratchChunks * packetChunk, 128);
+  const slots = slotsOf(kernel, scratchSlot + packetsSlot);
   const scratch = kernel.window.bytes;
-  const packets = scratch + (kernel.usesScratch ? numHalves * scratchHalf : 0);
-  return { scratch, scratchHalf, packets, packetsHalf, packetChunk, bytes: packets + numHalves * packetsHalf };
+  const packets = scratch + slots * scratchSlot;
+  return { scratch, packets, scratchSlot, packetsSlot, slots, packetChunk, bytes: packets + slots * packetsSlot };
+}
+
+/** How many slots a window has, where the kernel leaves it open: as many as pay and take at most so many bytes together. */
+const SLOTS_BY_BYTES = [
+  [4, 64 * 1024 ** 2],
+  [2, 256 * 1024 ** 2],
+] as const;
+
+function slotsOf({ numSlots, runsAhead }: GeneratedKernel, slotBytes: number): number {
+  const [more = numSlots] = runsAhead ? (SLOTS_BY_BYTES.find(([slots, most]) => slots * slotBytes <= most) ?? []) : [];
+  return Math.max(numSlots, more);
 }
 
 /** What a launch is told. Addresses are as the launching device sees them. */
@@ -68,8 +83,9 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     chunk: BigInt(chunkBytes),
     scratch: BigInt(sizes.scratch),
     packets: BigInt(sizes.packets),
-    scratchHalf: BigInt(sizes.scratchHalf),
-    packetsHalf: BigInt(sizes.packetsHalf),
+    scratchSlot: BigInt(sizes.scratchSlot),
+    packetsSlot: BigInt(sizes.packetsSlot),
+    slots: BigInt(sizes.slots),
     packetChunk: BigInt(packetBytes(kernel, chunkBytes)),
     scalar: values.scalar ?? 0n,
     rank: BigInt(values.rank),

@@ -121,10 +121,10 @@ __device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
 __device__ inline void meetAfterResize(const Launch& L, u32 launch) {
   if (strandOfBlock() == 0)
     for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
-      if (peer != (int)L.rank) storeRelease((u32*)(L.window[peer] + WINDOW_RESIZES + COUNTER_STRIDE * L.rank), launch);
+      if (peer != (int)L.rank) storeRelease((u32*)(L.window[peer] + WINDOW_BEGUN + COUNTER_STRIDE * L.rank), launch);
   for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
     if (peer != (int)L.rank)
-      await(L, (u32*)(L.window[L.rank] + WINDOW_RESIZES + COUNTER_STRIDE * peer), launch, Site{-1, 0});
+      await(L, (u32*)(L.window[L.rank] + WINDOW_BEGUN + COUNTER_STRIDE * peer), launch, Site{-1, 0});
   __syncthreads();
 }
 // The last strand of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
@@ -139,6 +139,20 @@ __device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag) {
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank)
       await(L, (u32*)(L.window[L.rank] + WINDOW_FAREWELLS + COUNTER_STRIDE * peer), flag, Site{-2, 0});
+}`;
+
+/** Between launches of a kernel that runs ahead: a rank that writes scratch waits for those that use it, some launches behind. */
+const SLOTS = `// Tells the peers that write scratch which this rank uses that it has begun: its launches before this one have ended.
+__device__ __forceinline__ void tellBegun(const Launch& L, int rank, u32 launch) {
+  for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
+    if (waitsFor(peer, rank)) *(volatile u32*)(L.window[peer] + WINDOW_BEGUN + COUNTER_STRIDE * rank) = launch;
+}
+// Launches take the slots of scratch in turn. Waits until no peer is in a launch any more that had this one's.
+__device__ __forceinline__ void awaitSlot(const Launch& L, int rank, u32 launch) {
+  for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
+    if (waitsFor(rank, peer))
+      await(L, (u32*)(L.window[rank] + WINDOW_BEGUN + COUNTER_STRIDE * peer), launch - (u32)L.slots + 1, Site{-3, 0});
+  __syncthreads();
 }`;
 
 const SHARES = `__device__ __forceinline__ i64 least(i64 a, i64 b) { return a < b ? a : b; }
@@ -411,6 +425,7 @@ __device__ __forceinline__ void forward(const Launch& L, const char* in, char* c
 export const PRELUDE = {
   waiting: WAITING,
   meeting: MEETING,
+  slots: SLOTS,
   shares: SHARES,
   moves: MOVES,
   packets: PACKETS,

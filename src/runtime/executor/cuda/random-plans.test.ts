@@ -2,9 +2,9 @@ import { afterAll, describe, expect, it } from "vitest";
 import { runAndLook } from "../../../../test/oracle/interpreter.ts";
 import { isShapeless } from "../../../../test/oracle/judge.ts";
 import { randomPlan } from "../../../../test/oracle/random-plans.ts";
-import { contentsAfter } from "../../../../test/support/contents-after.ts";
+import { contentsAfter, prepareContents } from "../../../../test/support/contents-after.ts";
 import { HostKernels, HostRanks, hasHostCompiler } from "../../../../test/support/host-cuda/host-kernels.ts";
-import { verifyPlan } from "../../../authoring/verifier/index.ts";
+import { type VerifyOptions, verifyPlan } from "../../../authoring/verifier/index.ts";
 
 /** Plans of one compilation. */
 const TOGETHER = 40;
@@ -30,7 +30,11 @@ describe.skipIf(!hasHostCompiler())("random plans as CUDA, compiled by g++ for t
         const verdict = verifyPlan(plan, { lint: false });
         if (!verdict.ok || isShapeless(verdict)) continue;
         verified++;
-        batch.push({ seed, ranks: new HostRanks(plan, kernels, { dtype: "u32", seed }) });
+        const holds = (promises: VerifyOptions["promises"]) =>
+          verifyPlan(plan, { lint: false, ...(promises !== undefined && { promises }) }).ok;
+        const endsAlone = holds({ outputAtRankEnd: true, reuseAtRankEnd: true });
+        const promises = endsAlone ? { endsAlone, relaunches: holds({ relaunch: true }) } : {};
+        batch.push({ seed, ranks: new HostRanks(plan, kernels, { dtype: "u32", seed, ...promises }) });
       }
       for (const { seed, ranks } of batch) {
         const oracle = runAndLook(ranks.plan, { seed, contents: 7 });
@@ -40,6 +44,18 @@ describe.skipIf(!hasHostCompiler())("random plans as CUDA, compiled by g++ for t
           if (oracle.contents !== ours)
             wrong.push(`seed ${seed}, ${perChunk} per chunk: ${ours}, oracle: ${oracle.contents}`);
         }
+        // Launches with nothing between them.
+        const row = [7, 8, 9, 10, 11, 12].map((contents, i) => {
+          const perChunk = 1 + ((seed + i) % 3);
+          return { contents, partBytes: 4 * perChunk, ...prepareContents(ranks, contents, perChunk) };
+        });
+        const stuck = ranks.launchAll(row);
+        if (stuck !== undefined) wrong.push(`seed ${seed}, launches in a row: ${stuck}`);
+        else
+          for (const [i, { contents, read }] of row.entries()) {
+            const expected = runAndLook(ranks.plan, { seed, contents }).contents;
+            if (read() !== expected) wrong.push(`seed ${seed}, launch ${i} in a row: ${read()}, oracle: ${expected}`);
+          }
       }
     }
     expect(wrong).toEqual([]);

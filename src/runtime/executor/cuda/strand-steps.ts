@@ -316,6 +316,37 @@ export function hasPackets(step: Step): step is DataStep {
   return step.kind === "data" && [...step.ins, ...step.outs].some(({ buffer }) => buffer === "packets");
 }
 
+/** Whether the step writes scratch, its own rank's or another's. */
+export function writesScratch(step: Step): step is DataStep {
+  return step.kind === "data" && step.outs.some(isScratch);
+}
+
+const isScratch = ({ buffer }: Place) => buffer === "scratch" || buffer === "packets";
+
+/**
+ * Of each rank: the peers that read or write scratch that it writes, too. Those must be done with a slot of scratch before the
+ * rank writes there again.
+ */
+export function scratchPeers(ranks: readonly RankSteps[]): readonly ReadonlySet<number>[] {
+  const { places, perPlace } = DATA_NUMBERS;
+  const users = ranks.map(() => new Set<number>());
+  const written = ranks.map(() => new Set<number>());
+  ranks.forEach(({ strands }, rank) => {
+    for (const step of strands.flat()) {
+      if (step.kind !== "data") continue;
+      [...step.ins, ...step.outs].forEach((place, i) => {
+        if (!isScratch(place)) return;
+        const owner = step.numbers[places + perPlace * i] as number;
+        users[owner]?.add(rank);
+        if (i >= step.ins.length) written[rank]?.add(owner);
+      });
+    }
+  });
+  return ranks.map(
+    (_, rank) => new Set([...written[rank]!].flatMap((owner) => [...users[owner]!]).filter((peer) => peer !== rank)),
+  );
+}
+
 /** Packet operations of several chunks as one for each chunk: where lines of packets begin anew with every chunk. */
 export function oneChunkEach(steps: readonly Step[]): Step[] {
   const { places, perPlace, from, to } = DATA_NUMBERS;

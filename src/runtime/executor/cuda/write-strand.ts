@@ -12,6 +12,7 @@ import {
   type Step,
   WAIT_NUMBERS,
   type WaitStep,
+  writesScratch,
 } from "./strand-steps.ts";
 
 export interface StrandWriterParts {
@@ -29,6 +30,8 @@ export interface StrandWriterParts {
   readonly hasBuffers: boolean;
   /** Every strand waits for all ranks to have begun, not only those that reach others' buffers. */
   readonly meetsAll: boolean;
+  /** A strand that writes scratch waits until the peers are done with the launch that had the same slot. */
+  readonly runsAhead: boolean;
   readonly op: (op: PlanReduceOp) => KernelOp;
 }
 
@@ -48,11 +51,12 @@ export class StrandWriter {
   }
 
   write(): string {
-    const { shape, index, hasBuffers, meetsAll } = this.#parts;
+    const { shape, index, hasBuffers, meetsAll, runsAhead } = this.#parts;
     const reaches = shape.steps.some(
       (step) => step.kind === "data" && [...step.ins, ...step.outs].some((place) => !place.own && isUser(place)),
     );
     if (reaches || meetsAll) this.#line("meetRanks(L, launch, buffers);");
+    if (runsAhead && shape.steps.some(writesScratch)) this.#line("awaitSlot(L, rank, launch);");
     shape.steps.forEach((step, at) => {
       this.#step(step, at);
     });
@@ -62,12 +66,12 @@ export class StrandWriter {
     const body = this.#lines;
     const who = `// Strands ${spans(strands)} of ranks ${spans(ranks)}.`;
     const uses = (name: string) => body.some((line) => new RegExp(`\\b${name}\\b`).test(line));
-    const unused = ["rank", "strand", "launch", "half"].filter((name) => !uses(name)).map((name) => `(void)${name};`);
+    const unused = ["rank", "strand", "launch", "slot"].filter((name) => !uses(name)).map((name) => `(void)${name};`);
     if (hasBuffers && !uses("buffers")) unused.push("(void)buffers;");
     return [
       who,
       `__device__ __forceinline__ void strand_${index}(const Launch& L, const int rank, const int strand, const u32 launch,`,
-      `                                         const i64 half${hasBuffers ? ", Buffers& buffers" : ""}) {`,
+      `                                         const i64 slot${hasBuffers ? ", Buffers& buffers" : ""}) {`,
       ...(unused.length === 0 ? [] : [`  ${unused.join(" ")}`]),
       ...body,
       "}",
@@ -323,12 +327,12 @@ export class StrandWriter {
         const plus = (base: string, more: string) => (more === "0" ? base : `${base} + ${more}`);
         switch (place.buffer) {
           case "packets": {
-            const base = `L.window[${rank}] + L.packets + half * L.packetsHalf`;
+            const base = `L.window[${rank}] + L.packets + slot * L.packetsSlot`;
             if (lines) return plus(base, product(sum([chunk, from === "0" ? "0" : from]), "L.packetChunk"));
             return plus(base, product(2, offset));
           }
           case "scratch":
-            return plus(`L.window[${rank}] + L.scratch + half * L.scratchHalf`, offset);
+            return plus(`L.window[${rank}] + L.scratch + slot * L.scratchSlot`, offset);
           default:
             return plus(place.own ? `L.${place.buffer}` : `buffers.${place.buffer}[${rank}]`, offset);
         }
