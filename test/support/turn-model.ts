@@ -2,7 +2,7 @@
  * Turns as a model: ranks in one thread that ask for the turns of their groups' calls in their order. A granted call blocks
  * its rank until all that take part in it have entered it, as NCCL's do.
  */
-import type { GroupControl } from "../../src/runtime/memory/index.ts";
+import { type Attendance, type GroupControl, RECLAIM } from "../../src/runtime/memory/index.ts";
 
 /** One call of a group: of all members, or sends and receives around a ring of some. */
 export interface Call {
@@ -36,8 +36,14 @@ export function drawnCalls(numMembers: number, drawn: readonly (number | null)[]
 
 export class ModelRank {
   readonly members: Member[] = [];
+  readonly #attendance: Attendance | undefined;
   /** The call that blocks this rank. */
   inside: { readonly member: Member; readonly call: Call } | undefined;
+
+  /** @param attendance of a rank whose groups are freed */
+  constructor(attendance?: Attendance) {
+    this.#attendance = attendance;
+  }
 
   get done(): boolean {
     return this.inside === undefined && this.members.every(({ calls, next }) => next === calls.length);
@@ -53,6 +59,9 @@ export class ModelRank {
   ask(member: Member): void {
     const call = member.calls[member.next];
     if (this.inside !== undefined || call === undefined) return;
+    // Whether it can or not: it may have been taken for a turn meanwhile.
+    if (call.id === RECLAIM) this.#attendance?.enter();
+    else this.#attendance?.leave();
     if (!this.#granted(member, call)) return;
     // Another step of this rank may have come between the question and the answer.
     if (this.inside !== undefined) throw new Error("a rank was granted two turns at a time");

@@ -9,6 +9,7 @@
 import { createHash } from "node:crypto";
 import { FormatError, invariant, OutOfMemoryError } from "../../core/index.ts";
 import type { Failure } from "../comm/index.ts";
+import { ATTENDS, Attendance } from "./attendance.ts";
 import {
   GROUP,
   LABEL_BYTES,
@@ -78,13 +79,20 @@ export class ControlSegment {
     readOutbox(this.#words, this.#layout.outbox(rank), take);
   }
 
+  /** Who attends, as `rank` sees it. */
+  attendance(rank: number): Attendance {
+    return new Attendance(this.#words, rank);
+  }
+
   /** The joint turns of this world, as `rank` takes them. */
   jointTurn(rank: number): JointTurn {
-    const { jointAt: at } = this.#layout;
+    const { jointAt: at, worldSize: numRanks } = this.#layout;
     return new JointTurn(this.#words, rank, {
       at,
+      numRanks,
       takenAt: TURNS_AT,
       mark: MAX_GROUPS + 1,
+      free: ATTENDS,
       isOver: () => this.failed,
     });
   }

@@ -16,10 +16,12 @@ const NAP_MS = 0.05;
 
 /** Where ranks are taken. */
 export interface TakenPlace {
-  /** First of the words of the world's ranks, zero where nobody has taken the rank. */
+  /** First of the words of the world's ranks, which say who has taken each. */
   readonly takenAt: number;
   /** What stands there at a rank that is taken for a grant of this kind or group: not zero, and nobody else's. */
   readonly mark: number;
+  /** What stands there at a rank that may be taken: zero, or that it attends (attendance.ts). */
+  readonly free: number;
   /** Whether the world has failed. */
   readonly isOver: () => boolean;
 }
@@ -46,19 +48,19 @@ export interface HeldOffers {
  */
 export function holdAll(
   words: Int32Array,
-  { takenAt, mark }: TakenPlace,
+  { takenAt, mark, free }: TakenPlace,
   offers: readonly Offer[],
 ): HeldOffers | undefined {
   // In one order everywhere: of several that want the same ranks at the same time one always gets them.
   const order = [...offers].sort((a, b) => a.rank - b.rank);
-  const taken = whileTrue(order, ({ rank }) => Atomics.compareExchange(words, takenAt + rank, 0, mark) === 0);
+  const taken = whileTrue(order, ({ rank }) => Atomics.compareExchange(words, takenAt + rank, free, mark) === free);
   const held =
     taken.length < order.length
       ? []
       : whileTrue(order, ({ at, word }) => Atomics.compareExchange(words, at, word, word | HELD) === word);
   const release = () => {
     for (const { at, word } of held) Atomics.compareExchange(words, at, word | HELD, word);
-    for (const { rank } of taken) Atomics.compareExchange(words, takenAt + rank, mark, 0);
+    for (const { rank } of taken) Atomics.compareExchange(words, takenAt + rank, mark, free);
   };
   if (held.length < order.length) {
     release();

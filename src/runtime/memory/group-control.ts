@@ -84,6 +84,7 @@ export class GroupControl {
     const place = {
       takenAt: TURNS_AT,
       mark: 1 + layout.indexOf(at),
+      free: 0,
       offersAt: layout.offers(at),
       firstAt: (of: number, lane: Lane) => this.#lane(of, lane) + FIRST_OF_TURN,
       isOver: () => world.isSet,
@@ -182,6 +183,11 @@ export class GroupControl {
   /** See `Turns.turn`. */
   turn(seq: number, ranks: readonly number[]): boolean {
     return this.#turns.turn(seq, ranks);
+  }
+
+  /** See `Turns.mayReclaim`. */
+  get mayReclaim(): boolean {
+    return this.#turns.mayReclaim;
   }
 
   /** See `Turns.turnOfPairs`. */

@@ -3,6 +3,7 @@
  * the flight recorder's notes, the ledger of native resources. It moves no user data and knows no engine.
  * Start reading at control-segment.ts (a world), then group-control.ts (a group in it).
  */
+export type { Attendance } from "./attendance.ts";
 export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
 export { type EnteredControl, enterControl, openControl } from "./enter-control.ts";

@@ -9,11 +9,14 @@ const RANKS = 5;
 describe("joint turns", () => {
   it("begin for all that need each other or for none, and end for none before all are done", () => {
     const needs = fc.array(fc.subarray([0, 1, 2, 3, 4], { minLength: 0 }), { minLength: RANKS, maxLength: RANKS });
-    const steps = fc.array(fc.tuple(fc.nat(RANKS - 1), fc.boolean()), { maxLength: 150 });
+    const steps = fc.array(fc.tuple(fc.nat(RANKS - 1), fc.boolean(), fc.nat(3)), { maxLength: 150 });
     fc.assert(
       fc.property(needs, steps, (wanted, order) => {
         const buffer = new SharedArrayBuffer(controlBytes(RANKS));
-        const turns = Array.from({ length: RANKS }, (_, rank) => new ControlSegment(buffer, RANKS).jointTurn(rank));
+        const segments = Array.from({ length: RANKS }, () => new ControlSegment(buffer, RANKS));
+        const turns = segments.map((segment, rank) => segment.jointTurn(rank));
+        const attendances = segments.map((segment, rank) => segment.attendance(rank));
+        const attends = (rank: number) => attendances[0]?.has(rank) === true;
         // Who needs somebody needs itself, until it has had its turn.
         const open = wanted.map((ranks, rank) => (ranks.length === 0 ? [] : [...new Set([rank, ...ranks])]));
         const closure = (rank: number) => {
@@ -27,11 +30,13 @@ describe("joint turns", () => {
           const turn = turns[rank];
           if (turn === undefined) return;
           if (!turn.granted) {
+            const attended = [...turns.keys()].filter(attends);
             if (leaves) turn.withdraw();
             else if (turn.offer(open[rank] ?? [])) expect((open[rank] ?? []).length).toBeGreaterThan(0);
             const granted = [...turns.keys()].filter((other) => turns[other]?.granted && !inside.has(other));
             if (granted.length === 0) return;
             expect(granted).toEqual(closure(rank));
+            expect(attended).toEqual(expect.arrayContaining(granted));
             for (const other of granted) inside.set(other, granted);
             return;
           }
@@ -50,9 +55,22 @@ describe("joint turns", () => {
             acted.delete(rank);
           }
         };
-        for (const [rank, leaves] of order) step(rank, leaves);
-        // Whoever needs others has its turn once they all offer themselves.
-        for (let i = 0; i < 10 * RANKS; i++) for (let rank = 0; rank < RANKS; rank++) step(rank, false);
+        const come = (rank: number, comes: boolean) => {
+          const isFree = comes ? attendances[rank]?.enter() : attendances[rank]?.leave();
+          expect(isFree).toBe(turns[rank]?.granted === false);
+          expect(attends(rank)).toBe(comes && isFree);
+        };
+        for (const [rank, leaves, comes] of order) {
+          if (comes > 0) come(rank, comes > 1);
+          step(rank, leaves);
+        }
+        // Whoever needs others has its turn once they all offer themselves and attend.
+        for (let i = 0; i < 10 * RANKS; i++) {
+          for (let rank = 0; rank < RANKS; rank++) {
+            come(rank, true);
+            step(rank, false);
+          }
+        }
         expect(open.flat()).toEqual([]);
         expect(turns.some((turn) => turn.granted)).toBe(false);
       }),
@@ -69,9 +87,17 @@ describe("joint turns", () => {
     groups[1]?.turn(3, ranks);
     expect(groups[0]?.turn(3, ranks)).toBe(true);
     turns[1]?.offer([]);
+    const attendances = segments.map((segment, rank) => segment.attendance(rank));
+    expect(attendances.map((one) => one.enter())).toEqual([false, false]);
     expect(turns[0]?.offer([0, 1])).toBe(false);
     for (const group of groups) group.endTurn(ranks);
+    expect(turns[0]?.offer([0, 1])).toBe(false);
+    expect(turns.map((turn) => turn.together)).toEqual([ranks, ranks]);
+    expect(attendances[1]?.enter()).toBe(true);
+    expect(turns[0]?.offer([0, 1])).toBe(false);
+    expect(attendances[0]?.enter()).toBe(true);
     expect(turns[0]?.offer([0, 1])).toBe(true);
+    expect(attendances.map((one) => one.leave())).toEqual([false, false]);
     groups[1]?.turn(4, ranks);
     expect(groups[0]?.turn(4, ranks)).toBe(false);
     expect(turns.map((turn) => turn.advance())).toEqual(["wait", "act"]);

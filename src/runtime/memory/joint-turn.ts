@@ -2,7 +2,7 @@
  * Joint turns: for something that ranks must do together, and that blocks each of them until all have begun. Each names the
  * ranks that it needs, and those may need others: the turn is granted to all of them at once or to none, and never while
  * one of them has a turn of a group (turns.ts), nor the other way round. Nothing here waits, but for a grant that is under
- * way (`withdraw`).
+ * way (`withdraw`). It is granted while all of them attend (attendance.ts), so that none waits for the program of another.
  *
  * Words: one per rank of the world. What is offered, then granted; then whether the rank has come, and has done its part;
  * below them, as bits, the ranks that it needs, and once granted all that take part.
@@ -21,6 +21,8 @@ export const MAX_JOINT_RANKS = 16;
 export interface JointPlace extends TakenPlace {
   /** First of the words of the world's ranks. */
   readonly at: number;
+  /** How many there are. */
+  readonly numRanks: number;
 }
 
 /** The joint turns of a world, as one rank takes them. */
@@ -48,8 +50,19 @@ export class JointTurn {
     if (before !== word && Atomics.compareExchange(this.#words, this.#at(this.#rank), before, word) !== before)
       return false;
     if ((word & RANKS) === 0) return false;
-    const together = this.#together();
+    const together = this.#together(this.#rank);
     return together !== undefined && this.#grant(together);
+  }
+
+  /** Who would have a turn with this rank, itself among them, as soon as they all attend: all of them have offered. */
+  get together(): readonly number[] | undefined {
+    for (let rank = 0; rank < this.#place.numRanks; rank++) {
+      // Of those without a need of their own, none has a turn for itself.
+      if ((this.#word(rank) & RANKS) === 0) continue;
+      const found = this.#together(rank);
+      if (found?.has(this.#rank) === true) return [...found.keys()];
+    }
+    return undefined;
   }
 
   /** Whether this rank has been granted a turn that is not over. */
@@ -90,10 +103,10 @@ export class JointTurn {
     Atomics.or(this.#words, this.#at(this.#rank), DONE);
   }
 
-  /** Everybody that this rank needs, with what each has offered; `undefined` until all have. */
-  #together(): ReadonlyMap<number, number> | undefined {
+  /** Everybody that `first` needs, with what each has offered; `undefined` until all have. */
+  #together(first: number): ReadonlyMap<number, number> | undefined {
     const found = new Map<number, number>();
-    const asked = [this.#rank];
+    const asked = [first];
     for (const rank of asked) {
       const word = this.#word(rank);
       if ((word & OFFERED) === 0 || (word & (HELD | GRANTED)) !== 0) return undefined;

@@ -39,7 +39,8 @@ describe("turns", () => {
           return (state >>> 8) % n;
         };
         const buffer = new SharedArrayBuffer(controlBytes(RANKS));
-        const ranks = Array.from({ length: RANKS }, () => new ModelRank());
+        const attendance = (rank: number) => new ControlSegment(buffer, RANKS).attendance(rank);
+        const ranks = Array.from({ length: RANKS }, (_, rank) => new ModelRank(attendance(rank)));
         for (const [g, group] of groups.entries()) {
           const calls = drawnCalls(group.ranks.length, group.calls);
           if (group.reclaim) calls.push({ id: RECLAIM, ring: undefined, entered: 0 });
@@ -107,6 +108,30 @@ describe("turns", () => {
     for (const group of groups) group.leave();
     expect(segments[1]?.presence.of(765)).toEqual([65]);
     expect(segments[1]?.numGroups).toBe(0);
+  });
+
+  it("free a group once all its members attend, and not before", () => {
+    const buffer = new SharedArrayBuffer(controlBytes(2));
+    const segments = [0, 1].map(() => new ControlSegment(buffer, 2));
+    const ranks = [0, 1];
+    const attendances = segments.map((segment, rank) => segment.attendance(rank));
+    const groups = segments.map((segment, member) => segment.group("pair", ranks, 0, member));
+    const ask = () => [...groups].reverse().map((group) => group.turn(RECLAIM, ranks));
+    expect(groups.map((group) => group.turn(RECLAIM, ranks))).toEqual([false, false]);
+    expect(groups.map((group) => group.mayReclaim)).toEqual([true, true]);
+    expect(ask()).toEqual([false, false]);
+    expect(attendances[1]?.enter()).toBe(true);
+    expect(attendances.map((one) => one.has(1))).toEqual([true, true]);
+    // Rank 0 has offered, and its program is at work.
+    expect(ask()).toEqual([false, false]);
+    expect(attendances[1]?.leave()).toBe(true);
+    for (const one of attendances) expect(one.enter()).toBe(true);
+    expect(groups[0]?.withdraw()).toBe(true);
+    expect(groups.map((group) => group.mayReclaim)).toEqual([false, false]);
+    expect(ask()).toEqual([false, true]);
+    expect(attendances.map((one) => one.leave())).toEqual([false, false]);
+    for (const group of groups) group.endTurn(ranks);
+    expect(attendances.map((one) => one.has(0))).toEqual([false, false]);
   });
 
   it("hold no other group up where a member is not there yet", () => {

@@ -9,6 +9,7 @@
  *
  * Of a group that spans hosts a rank only offers itself: the launchers of the hosts hold and grant the offers (turn-arbiter.ts).
  */
+import { ATTENDS } from "./attendance.ts";
 import { markOf } from "./counts.ts";
 import {
   GRANT_ACROSS_MS,
@@ -59,6 +60,8 @@ export class Turns {
   readonly #member: number;
   readonly #size: number;
   readonly #at: TurnsPlace;
+  /** For the turn that frees the group. */
+  readonly #attended: TurnsPlace;
   /** Of a group that spans hosts: where the other hosts are told of offers. */
   readonly #across: GroupOutbox | undefined;
   /** Lanes of the sends and receives that this member has offered to take a turn for. */
@@ -69,6 +72,7 @@ export class Turns {
     this.#member = member;
     this.#size = size;
     this.#at = at;
+    this.#attended = { ...at, free: ATTENDS };
     this.#across = across;
   }
 
@@ -77,18 +81,28 @@ export class Turns {
    * calls of several groups, but only one is granted at a time: otherwise ranks could block in different ones, each
    * waiting for the other. When every member of a group offers the same call, member 0 takes all their ranks or none.
    * An offer commits to nothing until it is granted, so that a group whose members are not there yet holds no other up.
-   * Ask again until it is granted; then make the call, and say so with `endTurn`.
+   * Ask again until it is granted; then make the call, and say so with `endTurn`. The turn that frees a group of one host is
+   * granted while all its members attend (attendance.ts).
    * @param seq number of the call, or `RECLAIM`, which frees the group
    * @param ranks world ranks of the members
    * @returns whether it is this call's turn
    */
   turn(seq: number, ranks: readonly number[]): boolean {
     if (!this.#offer(offerOf(seq))) return this.granted;
-    if (this.#member !== 0 || this.#across !== undefined) return false;
-    return this.#grant(
-      ranks,
-      Array.from({ length: this.#size }, (_, member) => member),
-    );
+    const isAttended = seq === RECLAIM;
+    // Of ranks that attend, each does it: another one may lack a core.
+    if ((this.#member !== 0 && !isAttended) || this.#across !== undefined) return false;
+    const all = Array.from({ length: this.#size }, (_, member) => member);
+    return this.#grant(ranks, all, isAttended ? this.#attended : this.#at);
+  }
+
+  /** Whether all members offer to free the group, so that it is freed once they attend; never of one that spans hosts. */
+  get mayReclaim(): boolean {
+    if (this.#across !== undefined) return false;
+    for (let member = 0; member < this.#size; member++) {
+      if ((Atomics.load(this.#words, this.#offerAt(member)) & ~HELD) !== offerOf(RECLAIM)) return false;
+    }
+    return true;
   }
 
   /**
@@ -167,12 +181,12 @@ export class Turns {
   }
 
   /** Takes the ranks of `members` and grants all of them the turn that this one offers, or changes nothing. */
-  #grant(ranks: readonly number[], members: readonly number[]): boolean {
+  #grant(ranks: readonly number[], members: readonly number[], place = this.#at): boolean {
     const words = this.#words;
     const offer = Atomics.load(words, this.#offerAt(this.#member));
     for (const member of members) if (Atomics.load(words, this.#offerAt(member)) !== offer) return false;
     const offers = members.map((member) => ({ rank: ranks[member] ?? 0, at: this.#offerAt(member), word: offer }));
-    return grantAll(words, this.#at, offers, grantedOf);
+    return grantAll(words, place, offers, grantedOf);
   }
 
   /** The members whose calls of sends and receives go with this one's; `undefined` until all offer them. */

@@ -5,7 +5,7 @@
  *   and freeing waits for whatever runs on their devices. A thread that frees while kernels of other groups wait for a
  *   call of this very thread never returns. So freeing waits for its turn, like every call that blocks, and a rank takes
  *   part only while nothing of its own is on its device ("quiet"): no kernel of a group that failed either, which is not
- *   aborted yet and would not end.
+ *   aborted yet and would not end. Nor does anybody wait for a rank whose program is at work: all attend (turn-attendance.ts).
  * - A group that failed while the world goes on is aborted at once only where its kernels still run, and by the last of
  *   its threads only together with all others (pending-abort.ts); the rest waits until the group is freed. When the world
  *   fails, or this rank gives it up, everything is aborted together: every kernel has then been told to end before
@@ -22,6 +22,7 @@ import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import { PendingAborts } from "./pending-abort.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
+import { TurnAttendance } from "./turn-attendance.ts";
 
 /** NCCL before 2.22 cannot abort several communicators in a group. */
 const GROUPED_ABORT_SINCE = 22200;
@@ -52,6 +53,7 @@ export class CommunicatorTeardown {
   readonly #toAbort = new Map<CommQueue, number>();
   /** Among threads: failed ones that their last member has yet to abort. */
   readonly #pendingAborts: PendingAborts;
+  readonly #attendance: TurnAttendance;
   /** Everything is being aborted: failures of single groups add nothing. */
   #everything = false;
 
@@ -61,7 +63,9 @@ export class CommunicatorTeardown {
       isQuiet: (except) => this.#isQuiet(except),
       runs: (queue) => this.#runs(queue),
       abort: (queues) => this.#abort(queues),
+      attend: () => this.#attend(),
     });
+    this.#attendance = new TurnAttendance(rank);
   }
 
   get communicators(): readonly CommunicatorParts[] {
@@ -102,11 +106,7 @@ export class CommunicatorTeardown {
   /** Called before every call that is put on a stream: this rank is no longer quiet. */
   beforeIssue(): void {
     this.#pendingAborts.beforeIssue();
-    if (this.#offered.size === 0) return;
-    for (const communicator of [...this.#offered]) {
-      if (communicator.queue.options.control.withdraw()) this.#offered.delete(communicator);
-      else this.#reclaim(communicator);
-    }
+    if (this.#offered.size > 0) this.#withdraw();
   }
 
   /** Whether new calls of a group wait until a failed one is aborted, or a closed one is freed. */
@@ -279,9 +279,33 @@ export class CommunicatorTeardown {
     if (control.size > 1 && !control.turn(RECLAIM, ranks)) {
       this.#offered.add(communicator);
       this.#rank.poller.hurry();
-      return false;
+      if (control.mayReclaim) this.#attend();
+      return !this.#retired.has(communicator);
     }
     return this.#reclaim(communicator);
+  }
+
+  /** Waits a moment for the turns that this rank has offered itself for, once others have too, and takes one. */
+  #attend(): void {
+    if (!this.#isQuiet()) this.#withdraw();
+    const together = this.#pendingAborts.offers() ?? [];
+    const ready = [...this.#offered].filter(({ queue }) => queue.options.control.mayReclaim);
+    const ranks = new Set([...together, ...ready.flatMap((communicator) => communicator.ranks)]);
+    if (ranks.size === 0) return;
+    this.#attendance.attend(ranks, () => {
+      // Any of them may be granted, also one that was not ready before.
+      if (this.#pendingAborts.takesTurn()) return true;
+      const granted = [...this.#offered].find(({ ranks, queue }) => queue.options.control.turn(RECLAIM, ranks));
+      return granted !== undefined && this.#reclaim(granted);
+    });
+  }
+
+  /** Takes back all offers to free a group. */
+  #withdraw(): void {
+    for (const communicator of [...this.#offered]) {
+      if (communicator.queue.options.control.withdraw()) this.#offered.delete(communicator);
+      else this.#reclaim(communicator);
+    }
   }
 
   /** Frees a communicator together with all its members, none of which goes on before all are done. */

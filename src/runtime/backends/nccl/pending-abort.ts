@@ -3,8 +3,8 @@
  * ends its kernels and frees nothing. The last one's abort frees the communicators of all members and waits for their
  * devices, so where it has kernels that run, the group *lingers* there until all members can wait together: a joint turn
  * (memory/joint-turn.ts) of the members of every group that lingers on one of them, for which a rank offers itself while
- * nothing else of its own is on its device. In that turn all of these groups are aborted at once, each by its last member,
- * and no member goes on before all have done so.
+ * nothing else of its own is on its device, and which it attends when all have offered (turn-attendance.ts). In that turn
+ * all of these groups are aborted at once, each by its last member, and no member goes on before all have done so.
  *
  * While this rank offers itself, its new calls are held back, for a second at most and now and then, because calls that
  * others have made already must complete before the ranks are quiet. Afterwards it takes whatever quiet moment there is.
@@ -17,7 +17,7 @@ import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
 
 /** How often a rank that is idle looks whether a group lingers on another one, ms. */
 const LOOK_MS = 10;
-/** How long a call that cannot be held back any more waits for a turn to end: the others may compute meanwhile. */
+/** How long a rank waits for a turn to end, in which all are: NCCL frees a group in some tens of milliseconds. */
 const TURN_MS = 20_000;
 
 /** What the rank's communicators are asked for. */
@@ -27,6 +27,8 @@ export interface PendingAbortOptions {
   /** Whether kernels of a group run here. */
   readonly runs: (queue: CommQueue) => boolean;
   readonly abort: (queues: readonly CommQueue[]) => void;
+  /** Attends the turns that this rank has offered itself for. */
+  readonly attend: () => void;
 }
 
 export class PendingAborts {
@@ -37,7 +39,7 @@ export class PendingAborts {
   readonly #watched = new Set<CommQueue>();
   /** Those that linger here. */
   readonly #here = new Set<CommQueue>();
-  readonly #pollable = { poll: () => this.#step() };
+  readonly #pollable = { poll: () => this.#look() };
   #since: number | undefined;
   #offered = false;
   #timer: NodeJS.Timeout | undefined;
@@ -65,7 +67,7 @@ export class PendingAborts {
   mayAbort(queue: CommQueue): boolean {
     const { control } = queue.options;
     this.#watched.add(queue);
-    this.#timer ??= setInterval(() => this.#step(), LOOK_MS).unref();
+    this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
     return control.countAbort() < control.size;
   }
 
@@ -109,11 +111,40 @@ export class PendingAborts {
 
   /** Called before every call that is put on a stream: this rank is no longer quiet. */
   beforeIssue(): void {
-    if (!this.#offered || this.#withdraws()) return;
+    if (this.#offered && !this.#withdraws()) this.#goOnToEnd();
+  }
+
+  /** Whom this rank would have a turn with as soon as they attend, if all have offered themselves. */
+  offers(): readonly number[] | undefined {
+    if (this.#watched.size === 0 && !this.#offered) return undefined;
+    this.#step();
+    return this.#offered ? this.#turn.together : undefined;
+  }
+
+  /** Takes a turn for which this rank has offered itself, if it is granted, to its end. @returns whether it was */
+  takesTurn(): boolean {
+    if (!this.#offered || !this.#turn.offer(this.#needs())) return false;
+    this.#goOnToEnd();
+    return true;
+  }
+
+  /** As `#step`, from the event loop, where this rank may attend. */
+  #look(): boolean {
+    const lingers = this.#step();
+    if (this.#offered && !this.inTurn && this.#turn.together !== undefined) this.#options.attend();
+    return lingers;
+  }
+
+  /** The ranks without which what lingers here cannot be ended. */
+  #needs(): readonly number[] {
+    return [...new Set([...this.#here].flatMap(({ options }) => options.ranks))];
+  }
+
+  #goOnToEnd(): void {
     const until = performance.now() + TURN_MS;
     while (this.inTurn && performance.now() < until) {
       this.#goOn();
-      nap(0.05);
+      if (this.inTurn) nap(0.05);
     }
   }
 
@@ -136,10 +167,9 @@ export class PendingAborts {
       this.#withdraws();
       return true;
     }
-    const needs = new Set([...this.#here].flatMap(({ options }) => options.ranks));
     this.#offered = true;
     this.#rank.poller.hurry();
-    if (this.#turn.offer([...needs])) this.#goOn();
+    if (this.#turn.offer(this.#needs())) this.#goOn();
     return true;
   }
 
