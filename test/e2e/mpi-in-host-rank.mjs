@@ -2,6 +2,21 @@
 import { readFileSync } from "node:fs";
 import { sumsBothWays } from "./sums-both-ways.mjs";
 
+/** Two ranks make different calls the short way, and the third none: they need not wait for it to be told. */
+async function differInHost(world) {
+  const { comm, rank } = world;
+  const group = await comm.split(0);
+  const [one, other] = [4, 8].map((count) => world.tensor("f32", [count]));
+  // The first goes the long way, which makes the communicator.
+  for (let i = 0; i < 2; i++) group.allReduce(one).wait();
+  if (rank === 2) return "";
+  try {
+    return String(group.allReduce(rank === 0 ? one : other).wait());
+  } catch (error) {
+    return `${error.code}: ${error.message}`;
+  }
+}
+
 /** In a world of three: sums of three sizes in groups that overlap, and how long 64 MiB keep the event loop of two ranks. */
 export default async function serveInHost(world) {
   const { comm, rank } = world;
@@ -42,6 +57,7 @@ export default async function serveInHost(world) {
     await low.allReduce(large);
     going = false;
   }
+  const apart = await differInHost(world);
   await comm.barrier();
-  return { small, sums, choices, longestMs };
+  return { small, sums, choices, longestMs, apart };
 }

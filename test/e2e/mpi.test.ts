@@ -84,6 +84,8 @@ interface Served {
   readonly sums: readonly number[];
   readonly choices: Readonly<Record<string, number>> | undefined;
   readonly longestMs: number;
+  /** What two of the ranks are told whose calls differ. */
+  readonly apart: string;
 }
 
 const linesOf = (text: string) =>
@@ -220,6 +222,9 @@ for (const mpi of MPIS) {
       // One answer on all ranks.
       expect(used).toEqual([used[0], used[0], used[0]]);
       for (const { longestMs } of found) expect(longestMs).toBeLessThan(20);
+      for (const { apart } of found.slice(0, 2)) {
+        expect(apart).toMatch(/^MISMATCH: .*rank 0: all_reduce\(.*4.*rank 1: all_reduce\(.*8/s);
+      }
     });
 
     it("ends the job when a rank is killed", { timeout: 70_000 }, async () => {

@@ -80,6 +80,11 @@ export class Agreement {
     return seq < this.#limit;
   }
 
+  /** Publishes calls, and compares them with none. */
+  publish(arrivals: readonly Arrival[]): void {
+    for (const { lane, seq, print } of arrivals) this.#control.publish(lane, seq, print);
+  }
+
   /** Publishes calls and compares them with those of peers that came earlier. @returns the first disagreement */
   announce(arrivals: readonly Arrival[]): MismatchError | undefined {
     const control = this.#control;

@@ -52,6 +52,10 @@ export class CallPublication {
       this.#reading = entry;
       this.behind = true;
     }
+    if (entry.comparesLater) {
+      this.#agreement.publish(entry.arrivals);
+      return undefined;
+    }
     return this.#agreement.announce(entry.arrivals);
   }
 }

@@ -28,6 +28,8 @@ export interface EntryParts {
   readonly regions?: readonly Region[];
   /** Whether it reads what other members said in their calls of its number: they must not be forgotten before. */
   readonly reads?: boolean;
+  /** The queue compares it with other members' calls later: publishing it looks at none of theirs, which costs a small call much. */
+  readonly comparesLater?: boolean;
   /** A task of the host: called until it says that it is done. */
   readonly step?: () => boolean;
   /** Runs when the call has ended: `ok` says whether the result is there to be copied out. */
@@ -55,6 +57,7 @@ export class QueueEntry {
   readonly ready: EntryParts["ready"];
   readonly regions: readonly Region[];
   readonly reads: boolean;
+  readonly comparesLater: boolean;
   readonly step: EntryParts["step"];
   readonly finish: readonly ((ok: boolean) => void)[];
   readonly result: unknown;
@@ -84,6 +87,7 @@ export class QueueEntry {
     this.ready = parts.ready;
     this.regions = parts.regions ?? NONE;
     this.reads = parts.reads ?? false;
+    this.comparesLater = parts.comparesLater ?? false;
     this.step = parts.step;
     this.finish = parts.finish ?? NONE;
     this.result = parts.result;

@@ -32,8 +32,15 @@ const OWN_BYTES = 8 * 2 ** 20;
 /** Of a slot: the plan's state, its counters. */
 const COUNTERS_AT = 1024;
 const SLOT_BYTES = 16 * 1024;
-/** Of a rank's part of a place: the word that counts steps, the slots, two halves of input, the output. */
-const SLOTS_AT = 128;
+/**
+ * Of a rank's part of a place: the word that counts steps, two places to meet for reductions in one round, the slots, two halves of
+ * input, the output.
+ */
+const MEETINGS_AT = 128;
+const MEETING_BYTES = 128;
+/** Of a place to meet: words after its mark, and the input. */
+export const MEETING = { seq: 1, call: 2, count: 3, hash: 4, inputAt: 32, inputBytes: MEETING_BYTES - 32 } as const;
+const SLOTS_AT = MEETINGS_AT + 2 * MEETING_BYTES;
 const INPUT_AT = SLOTS_AT + NUM_SLOTS * SLOT_BYTES;
 const INPUT_BYTES = PIECE_BYTES + MARGIN_BYTES;
 const OUTPUT_AT = INPUT_AT + 2 * INPUT_BYTES;
@@ -121,6 +128,11 @@ export class HostArena implements ExecutorMemory {
   /** The index of the word that counts the steps a rank has taken in a place. */
   #stepsOf(place: number, rank: number): number {
     return this.part(place, rank) / 4;
+  }
+
+  /** Where the others look for a rank's call and input in one round. */
+  meeting(place: number, rank: number, half: number): number {
+    return this.part(place, rank) + MEETINGS_AT + half * MEETING_BYTES;
   }
 
   input(place: number, rank: number, half: number): number {

@@ -4,13 +4,14 @@ import { newArray } from "../../../core/index.ts";
 import { openLibrary } from "../../../foreign/native/index.ts";
 import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { HostAddresses, removeSharedArena, type SharedArena } from "../../memory/index.ts";
+import { CallSequence } from "../../progress/index.ts";
 import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
 import { choicesOf, choicesOfEnvironment, namesPlans } from "./host-choices.ts";
 import { rowsOf } from "./host-measurement.ts";
 import { HostGroup } from "./host-plans.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
-import { OneRoundReduction } from "./one-round-reduction.ts";
+import { OneRoundReduction, shortWords } from "./one-round-reduction.ts";
 
 const hasMmap = process.platform === "linux" || process.platform === "darwin";
 const USES = {
@@ -116,6 +117,8 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
   it("has ranks that run ahead of others wait where they must", () => {
     const counts = [5, 400, 3000, large];
     const random = seeded(20);
+    const arrivals = new CallSequence(RANKS);
+    const arrival = arrivals.plain("all_reduce", "f32", 5, "sum", 0);
     const all = Array.from({ length: 16 }, () => {
       const op = (["all_reduce", "all_gather", "reduce_scatter", "all_to_all"] as const)[random(4)] ?? "all_reduce";
       return { op, ...make(op, "f32", counts[random(counts.length)] ?? 5, op === "all_reduce" && random(2) === 0) };
@@ -134,7 +137,7 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         if (begun[rank] !== place) {
           // As the short way does when it is issued; its turn comes later.
           if (call instanceof OneRoundReduction && brought[rank] !== place && random(2) === 0) {
-            call.bring(target.mpi.library.copy);
+            call.bring(target.mpi.library.copy, random(2) === 0 ? arrivals.again(arrival) : undefined);
             brought[rank] = place;
             break;
           }
@@ -150,6 +153,39 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         outputs.map((output, rank) => Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))),
       ).toEqual([0, 0, 0]);
     }
+  });
+
+  it("has short sums meet where all ranks have brought the same call, and its words copied", () => {
+    const sequences = groups.map(() => new CallSequence(RANKS));
+    const { copy } = target.mpi.library;
+    const meet = (count: number, differs?: "count" | "number" | "way") => {
+      const arrays = groups.map((_, rank) => new Int32Array(count).fill(rank + 1));
+      const calls = groups.map((group, rank) => {
+        const input = arrays[rank] ?? new Int32Array(0);
+        const { address } = addresses.span(input);
+        const sizeBytes = input.byteLength;
+        const words = shortWords(input.buffer, 0, sizeBytes);
+        const place = { send: address, recv: address, ...(words && { words: { send: words, recv: words } }) };
+        return new OneRoundReduction(group, { dtype: "i32", redop: "sum", sizeBytes, ...place });
+      });
+      const met: boolean[][] = [];
+      for (const [rank, one] of calls.entries()) {
+        const isOther = rank === 1 ? differs : undefined;
+        const sequence = sequences[rank] as CallSequence;
+        const arrival = sequence.plain("all_reduce", "i32", isOther === "count" ? count + 1 : count, "sum", 0);
+        const said = { ...arrival, seq: arrival.seq + (isOther === "number" ? 1 : 0) };
+        one.bring(copy, isOther === "way" ? undefined : said);
+        met.push(calls.map((each) => each.hasMet()));
+      }
+      for (const one of calls) one.begin(target);
+      expect(calls.map((one) => one.advance())).toEqual([true, true, true]);
+      expect(arrays.map((array) => [array[0], array.at(-1)])).toEqual([0, 1, 2].map(() => [6, 6]));
+      return met.map((each) => each.filter(Boolean).length);
+    };
+    // Short ones in their meeting place, longer ones apart; and the two halves in turn.
+    for (const count of [1, 2, 24, 25, 300, 24, 1]) expect(meet(count)).toEqual([0, 0, 3]);
+    for (const differs of ["count", "number", "way"] as const) expect(meet(3, differs)).toEqual([0, 0, 0]);
+    expect(meet(3)).toEqual([0, 0, 3]);
   });
 
   it.each([1, 5, 1024, large, 3 * large])("sums %i elements", (count) => {

@@ -27,6 +27,7 @@ import { ExchangeCall } from "./host-exchange.ts";
 import { isToMeasure, measureCollective, sizesOf } from "./host-measurement.ts";
 import { MeasuredChoices } from "./measured-choices.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
+import { OneRoundPlaces } from "./one-round-places.ts";
 import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
 import { PlanCall, type PlanPlace } from "./plan-call.ts";
 
@@ -64,7 +65,7 @@ export class HostGroup implements PlanPlace, CallServing {
   numTold = 0;
   /** This rank's own words for the addresses of all ranks' inputs and outputs: another may be a piece ahead, or behind. */
   readonly buffers: number;
-  readonly inputs: readonly (readonly number[])[];
+  readonly rounds: OneRoundPlaces;
   readonly #choices: MeasuredChoices;
   /** Calls below what is measured, by collective: the exchange serves them. */
   readonly #small = new Map<CollectiveName, number>();
@@ -85,7 +86,7 @@ export class HostGroup implements PlanPlace, CallServing {
     this.#choices = new MeasuredChoices(measures, documents, group);
     loadEarly(this.#choices, () => !this.#isClosed);
     this.buffers = host.arena.allocate(8 * ranks.length);
-    this.inputs = [0, 1].map((half) => ranks.map((rank) => host.arena.input(place, rank, half)));
+    this.rounds = new OneRoundPlaces(host.arena, place, ranks, me);
     host.arena.clear(place, ranks[me] ?? 0);
   }
 
@@ -211,6 +212,7 @@ export class HostGroup implements PlanPlace, CallServing {
     this.#isClosed = true;
     this.#forget();
     this.arena.free(this.buffers);
+    this.rounds.close();
   }
 
   #forget(): void {

@@ -19,6 +19,8 @@ export interface Activity {
   readonly stepped: boolean;
   /** It must be done before any later message of the group begins: the messages of its own entry come behind it. */
   readonly holdsMessages?: boolean;
+  /** For a call by whose data its members see that all have made the same: whether all have. */
+  hasMet?(): boolean;
   begin(target: CallTarget): void;
   /** Goes on. @returns whether it is done */
   advance(): boolean;

@@ -1,13 +1,19 @@
 /**
- * A small all-reduce inside a host in one round: each rank copies its input into the arena and tells the others; when all
- * have, each reduces all inputs, in rank order, straight to its result. The shares of host-exchange.ts spare each rank
- * work on large inputs and cost a second meeting, which for small ones is most of the time.
+ * A small all-reduce inside a host in one round: each rank writes its input and its call's fingerprint where the others look for
+ * both at once; when all have, each reduces all inputs, in rank order, straight to its result. The shares of host-exchange.ts
+ * spare each rank work on large inputs and cost a second meeting, which for small ones is most of the time.
+ *
+ * A core fetches each cache line that another has written, which is most of a small call's time: mark, fingerprint and up to 96
+ * bytes of input are in one place of two lines (one, up to 32 bytes), and who waits looks nowhere else.
  *
  * It takes a half of the input as a piece of an exchange does, by the same count, so the two may follow each other.
  */
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
+import type { Arrival } from "../../progress/index.ts";
+import { MEETING } from "./host-arena.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
+import type { MeetingHalf } from "./one-round-places.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
 /** Most bytes of all ranks' inputs together: what a rank reads and reduces alone. */
@@ -23,6 +29,8 @@ export interface AddressedReduction {
   readonly send: number;
   readonly recv: number;
   readonly sizeBytes: number;
+  /** The same memory as words, where it is short and whole words: copied without a call of C's. */
+  readonly words?: { readonly send: Int32Array; readonly recv: Int32Array } | undefined;
 }
 
 export class OneRoundReduction implements Activity {
@@ -30,57 +38,102 @@ export class OneRoundReduction implements Activity {
   readonly stepped = true;
   readonly #group: PlanPlace;
   readonly #call: AddressedReduction;
+  /** Where inputs are: 0, in the meeting places. */
+  readonly #where: 0 | 1;
   #copy: MemoryCopy | undefined;
-  #half = 0;
+  #half: MeetingHalf;
+  #arrival: Arrival | undefined;
   #awaited = 0;
+  #isWaiting = false;
   #isDone = false;
 
   constructor(group: PlanPlace, call: AddressedReduction) {
     this.#group = group;
     this.#call = call;
+    this.#where = call.sizeBytes <= MEETING.inputBytes ? 0 : 1;
+    this.#half = group.rounds.halves[0];
   }
 
   /**
-   * Copies this rank's input in, and says so: before the call's turn too, when every earlier call of the group is done here.
-   * A reduction that is done can be brought once more, for the next call of the same memory.
+   * Writes this rank's input: before the call's turn too, when every earlier call of the group is done here. A reduction that is
+   * done can be brought once more, for the next call of the same memory.
+   * @param arrival what this rank says of the call; others that hear it in another way find no fingerprint here
    */
-  bring(copy: MemoryCopy): void {
+  bring(copy: MemoryCopy, arrival?: Arrival): void {
     const group = this.#group;
-    const { arena, place, ranks, me } = group;
-    const own = ranks[me] ?? 0;
+    const { arena, me } = group;
+    const half = group.rounds.halves[(group.numPieces & 1) as 0 | 1];
     this.#copy = copy;
+    this.#arrival = arrival;
     this.#isDone = false;
-    this.#half = group.numPieces & 1;
-    this.#awaited = group.numTold + 1;
+    this.#half = half;
     group.numPieces++;
-    group.numTold++;
-    copy(arena.address + arena.input(place, own, this.#half), this.#call.send, this.#call.sizeBytes);
-    arena.tell(place, own, this.#awaited);
+    this.#awaited = ++group.numTold | 0;
+    const { send, sizeBytes, words: own } = this.#call;
+    const words = arena.words();
+    const to = half.inputs[this.#where];
+    if (own === undefined) copy(arena.address + to, send, sizeBytes);
+    else for (let i = 0, at = to / 4; i < own.send.length; i++, at++) words[at] = own.send[i]!;
+    const at = half.meetings[me] ?? 0;
+    words[at + MEETING.seq] = arrival === undefined ? 0 : arrival.seq | 0;
+    if (arrival !== undefined) {
+      const { call, count, hash } = arrival.print;
+      words[at + MEETING.call] = call;
+      words[at + MEETING.count] = count;
+      words[at + MEETING.hash] = hash;
+    }
+    Atomics.store(words, at, this.#awaited);
+  }
+
+  /** Whether all members have brought the same call. Where not, one may have made it in another way, or another call. */
+  hasMet(): boolean {
+    const arrival = this.#arrival;
+    if (arrival === undefined) return false;
+    const { meetings } = this.#half;
+    const words = this.#group.arena.words();
+    const seq = arrival.seq | 0;
+    const { call, count, hash } = arrival.print;
+    for (const at of meetings) {
+      if (Atomics.load(words, at) !== this.#awaited || words[at + MEETING.seq] !== seq) return false;
+      if (words[at + MEETING.call] !== call || words[at + MEETING.count] !== count) return false;
+      if (words[at + MEETING.hash] !== hash) return false;
+    }
+    return true;
   }
 
   begin({ mpi }: CallTarget): void {
     // Compiled by all ranks in their first call, whoever comes first.
     this.#group.arena.compileReducer();
     if (this.#copy === undefined) this.bring(mpi.library.copy);
+    if (this.advance()) return;
+    this.#isWaiting = true;
     this.#group.arena.running.add(this);
-    this.advance();
   }
 
   advance(): boolean {
     if (this.#isDone) return true;
-    const { arena, place, ranks, me } = this.#group;
-    if (!arena.haveTold(place, ranks, this.#awaited)) return false;
-    const { dtype, redop, recv, sizeBytes } = this.#call;
-    const result = arena.share(place, ranks[me] ?? 0, this.#half);
-    arena.reducer.run(dtype, redop, this.#group.inputs[this.#half] ?? [], result, sizeBytes);
-    this.#copy?.(recv, arena.address + result, sizeBytes);
+    const { arena } = this.#group;
+    const { meetings, tables, result, resultTable } = this.#half;
+    const words = arena.words();
+    for (const at of meetings) if (Atomics.load(words, at) !== this.#awaited) return false;
+    const { dtype, redop, recv, sizeBytes, words: own } = this.#call;
+    arena.reducer.runTables(dtype, redop, tables[this.#where], meetings.length, resultTable, sizeBytes);
+    if (own === undefined) this.#copy?.(recv, arena.address + result, sizeBytes);
+    else for (let i = 0, at = result / 4; i < own.recv.length; i++, at++) own.recv[i] = words[at]!;
     arena.numMoved++;
     this.#isDone = true;
-    this.stop();
+    if (this.#isWaiting) this.stop();
     return true;
   }
 
   stop(): void {
+    this.#isWaiting = false;
     this.#group.arena.running.delete(this);
   }
+}
+
+/** A short stretch of memory as words; `undefined` where it is not short, or not whole words. */
+export function shortWords(buffer: ArrayBufferLike, byteOffset: number, sizeBytes: number): Int32Array | undefined {
+  const fits = sizeBytes <= MEETING.inputBytes && byteOffset % 4 === 0 && sizeBytes % 4 === 0;
+  return fits ? new Int32Array(buffer, byteOffset, sizeBytes / 4) : undefined;
 }

@@ -10,6 +10,7 @@ import type { Span } from "../../memory/index.ts";
 import { type HostArena, pieceBytes } from "./host-arena.ts";
 import { apartFromResult, type HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
+import type { OneRoundPlaces } from "./one-round-places.ts";
 
 /** A group's place in the arena, as its calls use it. */
 export interface PlanPlace {
@@ -25,8 +26,8 @@ export interface PlanPlace {
   numTold: number;
   /** Address of two words for each rank, this rank's own: where the rank's input and its output are. */
   readonly buffers: number;
-  /** By half: where each rank's input begins, of a call of one round. */
-  readonly inputs: readonly (readonly number[])[];
+  /** Where calls of one round meet. */
+  readonly rounds: OneRoundPlaces;
   /** The plan, prepared for a call that begins now; `undefined` when there is no room for another plan. */
   ready(serving: ServingPlan, dtype: DType, op: KernelOp): PreparedPlan | undefined;
 }

@@ -13,7 +13,7 @@ import { HostGroup } from "./host-plans.ts";
 import { PIECE_BYTES } from "./move-calls.ts";
 import { type Activity, type EntryParts, RequestCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
-import { isOneRound, OneRoundReduction } from "./one-round-reduction.ts";
+import { isOneRound, OneRoundReduction, shortWords } from "./one-round-reduction.ts";
 import type { PrepareContext } from "./prepare-calls.ts";
 import { isPlain, nativeOp } from "./reduce-calls.ts";
 
@@ -94,8 +94,6 @@ export class QuickCalls {
     let arrival: Arrival;
     if (last?.input === input && last.output === output && last.redop === redop && last.by === by) {
       arrival = sequence.again(last.arrival);
-      const [activity] = last.activities;
-      if (activity instanceof OneRoundReduction) activity.bring(this.#mpi.library.copy);
     } else {
       const activity = this.#activity(input, output, redop, by);
       if (activity === undefined || by === undefined) return undefined;
@@ -106,10 +104,13 @@ export class QuickCalls {
     }
     plans?.count("all_reduce", dtype, sizeBytes);
     const { activities, regions } = last;
-    return { op: "all_reduce", arrivals: [arrival], activities, regions, result: output, sizeBytes };
+    const [activity] = activities;
+    const comparesLater = activity instanceof OneRoundReduction;
+    if (comparesLater) activity.bring(this.#mpi.library.copy, arrival);
+    return { op: "all_reduce", arrivals: [arrival], activities, regions, result: output, sizeBytes, comparesLater };
   }
 
-  /** Makes what moves the data, and begins it where that can be before the call's turn. */
+  /** Makes what moves the data. */
   #activity(input: Tensor, output: Tensor, redop: ReduceOp, by: "mpi" | "exchange" | undefined): Activity | undefined {
     const { addresses, plans, rank, size } = this.#context;
     const { dtype, sizeBytes, storage } = input;
@@ -123,9 +124,11 @@ export class QuickCalls {
     if (by === "exchange" && plans instanceof HostGroup) {
       if (isOneRound(sizeBytes, size)) {
         const [send, recv] = [addressOf(input), addressOf(output)];
-        const one = new OneRoundReduction(plans, { dtype, redop, send, recv, sizeBytes });
-        one.bring(this.#mpi.library.copy);
-        return one;
+        const [from, to] = [input, output].map((one) =>
+          shortWords(one.storage.buffer as ArrayBufferLike, one.byteOffset, sizeBytes),
+        );
+        const words = from && to && { send: from, recv: to };
+        return new OneRoundReduction(plans, { dtype, redop, send, recv, sizeBytes, words });
       }
       const [send, recv] = [addresses.span(input.data), addresses.span(output.data)];
       const count = input.size;

@@ -33,13 +33,26 @@ export class ArenaReducer {
     length: number,
     divisor = inputs.length,
   ): void {
+    this.#words.set(inputs, this.#inTable / 4);
+    this.#words[this.#outTable / 4] = output;
+    this.runTables(dtype, redop, this.#inTable, inputs.length, this.#outTable, length, divisor);
+  }
+
+  /** The same, where the addresses of the inputs, and of the output, are in the arena already. */
+  runTables(
+    dtype: DType,
+    redop: ReduceOp,
+    inTable: number,
+    numInputs: number,
+    outTable: number,
+    length: number,
+    divisor = numInputs,
+  ): void {
     const op = kernelOp(redop);
     if (typeof redop === "object") setParameter(this.#buffer, this.#context, dtype, op, redop.scalar);
     else if (op === "avg") setParameter(this.#buffer, this.#context, dtype, op, divisor);
     const kernel = KERNEL_INDEX[dtype][op] as number;
-    this.#words.set(inputs, this.#inTable / 4);
-    this.#words[this.#outTable / 4] = output;
-    this.#reduce(kernel, this.#inTable, inputs.length, this.#outTable, 1, 0, length, this.#context);
+    this.#reduce(kernel, inTable, numInputs, outTable, 1, 0, length, this.#context);
   }
 }
 
