@@ -1,7 +1,7 @@
 /**
  * Which of MPI and the exchange inside the host serves a collective, by measurement: before its first large call in a group,
- * both are timed in turn on memory of their own, for f32 (its sums are what MPI does fastest). A rank counts what the slowest
- * rank took, so all of them come to one answer. Ten to a hundred milliseconds, once for a collective and group.
+ * both are timed in turn on memory of their own, for f32 (its sums are what MPI does fastest), round by round. Of each call
+ * counts what the slowest rank took, so all ranks come to one answer. Ten to a hundred milliseconds, once for a collective and group.
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { ChoiceRow } from "../../executor/internal.ts";
@@ -18,7 +18,7 @@ const SIZES = [8 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 2 ** 20, 4 * 2 ** 20]
  */
 const LEAST_MEASURED_BYTES: Readonly<Record<ExchangedName, number>> = {
   all_reduce: 256 * 1024,
-  all_gather: 64 * 1024,
+  all_gather: 8 * 1024,
   reduce_scatter: 64 * 1024,
   all_to_all: 8 * 1024,
 };
@@ -30,9 +30,13 @@ export const sizesOf = (collective: ExchangedName) => SIZES.filter((sizeBytes) =
 /** Sizes whose calls last microseconds, and what is timed of them: so many calls one after another. */
 const SHORT_BYTES = 64 * 1024;
 const SHORT_CALLS = 8;
-/** The shortest of so many rounds counts: the others waited for something else that ran. */
-const ROUNDS = 4;
-/** How much faster the exchange must be where it is to serve: less may be chance. */
+/**
+ * Rounds, and those of them in which the exchange must be faster where it is to serve: of two ways that are equally fast, one is
+ * faster in seven of eight in one measurement of thirty, by chance.
+ */
+const ROUNDS = 8;
+const LEAST_FASTER = 7;
+/** How much faster the exchange must be in the middle of its rounds: less may be another's next minute. */
 const LEAST_GAIN = 1.1;
 /** How long a look at a measured call may last, ms: the event loop goes on in between. */
 const LOOK_MS = 5;
@@ -54,17 +58,18 @@ export function* measureCollective(
   const { addresses, library } = steps.mpi;
   const most = Math.max(...sizes);
   const [send, recv] = [addresses.fresh(most), addresses.fresh(most)];
-  const taken = new Int32Array(2 * sizes.length).fill(MOST_NS);
+  const taken = new Int32Array(2 * ROUNDS * sizes.length).fill(MOST_NS);
   for (const [i, sizeBytes] of sizes.entries()) {
     const numCalls = sizeBytes <= SHORT_BYTES ? SHORT_CALLS : 1;
     const call = callOf(collective, sizeBytes, steps, { send, recv });
     for (let round = 0; round <= ROUNDS; round++) {
-      for (const [way, make] of [mpi, exchange].entries()) {
+      // The first round compiles, and touches memory; then the two take turns at going first.
+      for (const way of round % 2 === 0 ? [0, 1] : [1, 0]) {
+        const make = way === 0 ? mpi : exchange;
         let tookUs = 0;
         for (let i = 0; i < numCalls; i++) tookUs += yield* timed(make(call), steps);
-        const at = 2 * i + way;
-        // The first round compiles, and touches memory.
-        if (round > 0) taken[at] = Math.min(taken[at] ?? MOST_NS, (tookUs * 1000) / numCalls);
+        const at = 2 * (ROUNDS * i + round - 1) + way;
+        if (round > 0) taken[at] = Math.min(MOST_NS, (tookUs * 1000) / numCalls);
         yield;
       }
     }
@@ -79,17 +84,33 @@ export function* measureCollective(
   return rowsOf(sizes, new Int32Array(slowest.bytes.buffer, slowest.bytes.byteOffset, taken.length));
 }
 
-/** @param takenNs by size: by MPI, by the exchange */
+/** @param takenNs by size and round, on the slowest rank: by MPI, by the exchange */
 export function rowsOf(sizes: readonly number[], takenNs: ArrayLike<number>): readonly ChoiceRow[] {
-  const gains = sizes.map((_, i) => (takenNs[2 * i] ?? 0) >= LEAST_GAIN * (takenNs[2 * i + 1] ?? 0));
+  const rounds = sizes.map((_, i) =>
+    Array.from({ length: ROUNDS }, (_, round) => {
+      const at = 2 * (ROUNDS * i + round);
+      return { byMpi: takenNs[at] ?? 0, byExchange: takenNs[at + 1] ?? 0 };
+    }),
+  );
+  const gains = rounds.map((all) => {
+    const numFaster = all.filter(({ byMpi, byExchange }) => byExchange < byMpi).length;
+    return numFaster >= LEAST_FASTER && medianOf(all.map(({ byMpi, byExchange }) => byMpi / byExchange)) >= LEAST_GAIN;
+  });
   const rows: ChoiceRow[] = [{ fromBytes: 0, use: "mpi" }];
   for (const [i, fromBytes] of sizes.entries()) {
     // Sizes between two that were measured are the exchange's when both are.
     const isExchanged = gains[i] === true && gains[i + 1] !== false;
     const use = isExchanged ? "exchange" : "mpi";
-    rows.push({ fromBytes, use, timeUs: (takenNs[2 * i + (isExchanged ? 1 : 0)] ?? 0) / 1000 });
+    const timeUs =
+      medianOf((rounds[i] ?? []).map(({ byMpi, byExchange }) => (isExchanged ? byExchange : byMpi))) / 1000;
+    rows.push({ fromBytes, use, timeUs });
   }
   return rows;
+}
+
+/** The lower of the two in the middle. */
+function medianOf(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[(values.length - 1) >> 1] ?? 0;
 }
 
 /** Makes a call. @returns how long it took, us */
