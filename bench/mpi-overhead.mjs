@@ -68,9 +68,9 @@ const measure = async (world, { sizes, rounds, ms }) => {
       comm.broadcast(took).wait();
       return took[0];
     };
-    // What serves this size may be measured in the first call; small ones are compiled after some thousands.
+    // What serves this size may be measured in the first call; small ones are compiled after some ten thousands.
     comm.allReduce(input, options).wait();
-    const numWarm = Math.min(5000, Math.floor(ms / callMs()));
+    const numWarm = Math.min(30_000, Math.floor(ms / callMs()));
     for (let i = 0; i < numWarm; i++) comm.allReduce(input, options).wait();
     const calls = Math.min(1000, Math.max(1, Math.floor(ms / rounds / Math.min(callMs(), callMs(), callMs()))));
     for (let round = 0; round < rounds; round++) {

@@ -16,6 +16,7 @@ import { spawnSync } from "node:child_process";
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
+import { intervalOf, median } from "./sign-test.mjs";
 
 const config = {
   options: {
@@ -33,23 +34,6 @@ const config = {
   },
 };
 const micro = fileURLToPath(new URL("threads-micro.mjs", import.meta.url));
-
-function median(values) {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = values.length >> 1;
-  return values.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
-
-/** Which of `count` sorted values, counted from either end, bound their median with 95 %; the first and the last of fewer than 6. */
-function intervalOf(count) {
-  let chance = 2 ** -count;
-  let below = chance;
-  for (let rank = 1; ; rank++) {
-    chance *= (count - rank + 1) / rank;
-    below += chance;
-    if (below > 0.025) return rank - 1;
-  }
-}
 
 /** Runs one build, and adds what it printed to `times`. */
 function measure(dist, ranks, { ops, sizes, mode, repeats, calls, "warm-ms": warmMs }, times) {
