@@ -75,14 +75,28 @@ function slotsOf(f: FunctionBuilder, member: Local, seq: Local): FunctionBuilder
   return f.get(member, seq).i32(1).op("i32.and").i32(2).op("i32.shl", "i32.add").mem("i32.load", MEMBER.slots);
 }
 
+/** Whom a member need not wake: nobody; who has done its share of the call, too; who has begun the next call. */
+type Spared = "nobody" | "whoHasFinished" | "whoIsPast";
+
 /**
- * (member): wakes the members that sleep. Whoever has come to the end of a call does it, those just woken too: each begins
- * behind itself and leaves out whom another one wakes, so that many are woken side by side, each by one.
+ * (member, seq): wakes the members that sleep. Whoever has come to the end of a call does it, those just woken too: each begins
+ * behind itself and leaves out whom another one wakes, so that many are woken side by side, each by one. Who sleeps in a later
+ * step is not woken by the end of this one: where ranks share cores, most of them do by the time that the last ones come here.
  */
-function addRing(module: ModuleBuilder, wake: FunctionBuilder | undefined): FunctionBuilder {
-  return module.function(signature(1, 0), (f) => {
+function addRing(module: ModuleBuilder, wake: FunctionBuilder | undefined, spared: Spared): FunctionBuilder {
+  return module.function(signature(spared === "nobody" ? 1 : 2, 0), (f) => {
     const member = f.param(0);
-    const [p, n, left, table, door] = f.locals("i32", "i32", "i32", "i32", "i32");
+    const [p, n, left, table, door, next] = f.locals("i32", "i32", "i32", "i32", "i32", "i32");
+    /** Leaves whether member `p` waits for what comes behind this step. */
+    const isBehind = () => {
+      const seq = f.param(1);
+      f.get(seq).i32(1).op("i32.add").set(next);
+      slotsOf(f, member, next).get(p).i32(SLOT.sizeBytes).op("i32.mul", "i32.add").mem("i32.atomic.load", SLOT.seq);
+      f.get(next).op("i32.sub").i32(0).op("i32.ge_s");
+      if (spared === "whoIsPast") return f;
+      f.get(member).mem("i32.load", MEMBER.done).get(p).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load");
+      return f.get(seq).op("i32.eq", "i32.or");
+    };
     f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
     f.if(() => f.op("return"));
     f.get(member).mem("i32.load", MEMBER.size).tee(n).i32(1).op("i32.sub").tee(left).op("i32.eqz");
@@ -93,14 +107,13 @@ function addRing(module: ModuleBuilder, wake: FunctionBuilder | undefined): Func
       f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.eq");
       f.if(() => f.i32(0).set(p));
       f.get(table).get(p).i32(2).op("i32.shl", "i32.add").mem("i32.load").set(door);
-      f.get(door).mem("i32.atomic.load", RANK.sleeping);
-      f.if(() => {
-        f.get(door).i32(1).mem("i32.atomic.rmw.xchg", RANK.rung).op("i32.eqz");
-        f.if(() => {
-          f.get(door).i32(1).mem("i32.atomic.rmw.add", RANK.doorbell).op("drop");
-          if (wake === undefined) f.get(door).i32(-1).mem("memory.atomic.notify", RANK.doorbell).op("drop");
-          else f.get(door).call(wake);
-        });
+      f.block(() => {
+        f.get(door).mem("i32.atomic.load", RANK.sleeping).op("i32.eqz").brIf(0);
+        if (spared !== "nobody") isBehind().brIf(0);
+        f.get(door).i32(1).mem("i32.atomic.rmw.xchg", RANK.rung).brIf(0);
+        f.get(door).i32(1).mem("i32.atomic.rmw.add", RANK.doorbell).op("drop");
+        if (wake === undefined) f.get(door).i32(-1).mem("memory.atomic.notify", RANK.doorbell).op("drop");
+        else f.get(door).call(wake);
       });
       f.get(left).i32(1).op("i32.sub").tee(left).brIf(0);
     });
@@ -182,7 +195,7 @@ function addArrived(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuild
         f.get(slot).i32(SLOT.sizeBytes).op("i32.add").set(slot);
         f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
       });
-      f.get(member).call(ring).i32(0);
+      f.get(member, seq).call(ring).i32(0);
     },
     "arrived",
   );
@@ -212,7 +225,7 @@ function addFinished(module: ModuleBuilder, ring: FunctionBuilder): FunctionBuil
         f.get(word).i32(LINE).op("i32.add").set(word);
         f.get(p).i32(1).op("i32.add").tee(p).get(n).op("i32.lt_u").brIf(0);
       });
-      f.get(member).call(ring).i32(0);
+      f.get(member, seq).call(ring).i32(0);
     },
     "finished",
   );
@@ -245,11 +258,12 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
   const module = new ModuleBuilder();
   const wake = wakes === "call" ? module.importFunction("wake", signature(1, 0)) : undefined;
   const typeIndex = addReduceKernels(module);
-  const ring = addRing(module, wake);
+  const ring = addRing(module, wake, "nobody");
+  const ringEnded = addRing(module, wake, "whoIsPast");
   const publish = addPublish(module);
-  const arrived = addArrived(module, ring);
+  const arrived = addArrived(module, addRing(module, wake, "whoHasFinished"));
   const finish = addFinish(module);
-  const finished = addFinished(module, ring);
+  const finished = addFinished(module, ringEnded);
   const copy = addCopy(module, "copy");
   const machine = addStrandMachine(module, { kernelType: typeIndex, copy, ring });
   addWiden(module);
@@ -288,7 +302,7 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
         f.get(member).mem("i32.load", MEMBER.sleepers).mem("i32.atomic.load").op("i32.eqz");
         f.if(() => {
           f.get(member, seq, spins).call(meetings.finish);
-          f.if(() => f.get(member).call(ring).i32(0).op("return"));
+          f.if(() => f.get(member, seq).call(ringEnded).i32(0).op("return"));
         });
       });
       f.get(member, seq, spins).call(finished);
