@@ -10,7 +10,17 @@ import { type GqaOptions, gqa, layer, mlp, moe, norms, weight } from "./build.ts
 import { deepseek } from "./deepseek.ts";
 import { deepseekV4 } from "./deepseek-v4.ts";
 import { deltaHybrid } from "./delta-families.ts";
-import { type Architecture, basics, type Draft, ends, intermediate, repeat } from "./draft.ts";
+import {
+  type Architecture,
+  basics,
+  type Draft,
+  ends,
+  intermediate,
+  layersOf,
+  listedTypes,
+  repeat,
+  textConfig,
+} from "./draft.ts";
 import { refuseEncoderDecoder } from "./encoder-decoders.ts";
 import { gemma4 } from "./gemma4.ts";
 import {
@@ -31,29 +41,32 @@ import { falconH1, graniteHybrid, nemotronHybrid, pureMamba } from "./hybrid-fam
 import { jamba } from "./jamba.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llava } from "./llava.ts";
-import { chosenExperts, dbrx, ernieMoe, glm4Moe, graniteMoe, hunyuanMoe, minimaxM2, phiMoe } from "./moe-families.ts";
 import {
-  gemma3n,
-  glm4,
-  kimiVl,
-  mistral3,
-  mllama,
-  nemotronNas,
-  qwen2Vl,
-  qwen3Vl,
-  qwen35,
-  stablelm,
-  textWithPixtral,
-} from "./recent-families.ts";
+  chosenExperts,
+  dbrx,
+  ernieMoe,
+  glm4Moe,
+  graniteMoe,
+  hunyuanMoe,
+  minimaxM2,
+  mixture,
+  phiMoe,
+} from "./moe-families.ts";
+import { gemma3n, glm4, mllama, nemotronNas, stablelm, withVision } from "./recent-families.ts";
 import type { LayerSpec } from "./spec.ts";
-import { gemma3VisionTower, llama4VisionTower } from "./vision.ts";
+import {
+  gemma3VisionTower,
+  kimiVisionTower,
+  llama4VisionTower,
+  pixtralVisionTower,
+  qwen2VisionTower,
+  qwen3VisionTower,
+  qwen35VisionTower,
+} from "./vision.ts";
 
 /** For each layer whether it attends within the window only: `layer_types` decides, else the family's pattern. */
 function localLayers(config: ConfigReader, numLayers: number, isLocal: (layer: number) => boolean): boolean[] {
-  const types = config.optionalStrings("layer_types");
-  if (types !== undefined && types.length !== numLayers) {
-    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${numLayers}`);
-  }
+  const types = listedTypes(config, numLayers);
   return Array.from({ length: numLayers }, (_, index) => {
     const type = types?.[index];
     return type === undefined ? isLocal(index) : type === "sliding_attention" || type === "chunked_attention";
@@ -66,9 +79,7 @@ function windowed(
   window: number | undefined,
   make: (window: number | undefined) => LayerSpec,
 ) {
-  const global = make(undefined);
-  const inWindow = window === undefined ? global : make(window);
-  return local.map((isLocal) => (isLocal ? inWindow : global));
+  return layersOf(local.length, (index) => [local[index] === true ? window : undefined], make);
 }
 
 function decoder(
@@ -92,18 +103,6 @@ function decoder(
       layer(gqa({ ...base, ...attention, window: w }), feedForward, norms("norm", numNorms, base.hiddenSize)),
     );
     return { ...base, ...ends(base), layers };
-  };
-}
-
-/** A text model in `text_config`, with a vision tower in front of it where the config has one. */
-function withTower(text: Architecture, tower: typeof gemma3VisionTower): Architecture {
-  return (config) => {
-    const own = config.optionalObject("text_config");
-    if (own === undefined) throw config.error("text_config", "is missing");
-    const draft = text(own);
-    const vision = config.optionalObject("vision_config");
-    if (vision === undefined) return draft;
-    return { ...draft, embeddings: [...draft.embeddings, ...tower(vision, draft.hiddenSize)] };
   };
 }
 
@@ -155,7 +154,7 @@ const gemma3Text = decoder(
   { tied: true, headDim: 256, numHeads: 8, numKvHeads: 4, vocabSize: 262_208 },
 );
 
-const gemma3 = withTower(gemma3Text, gemma3VisionTower);
+const gemma3 = withVision(gemma3Text, gemma3VisionTower, false, textConfig);
 
 const phi3 = decoder((config) => {
   const window = config.optionalInt("sliding_window");
@@ -219,17 +218,8 @@ function cohere(config: ConfigReader): Draft {
 
 const mixtral: Architecture = (config) => {
   const base = basics(config, { numKvHeads: 8 });
-  const window = config.optionalInt("sliding_window");
-  const kind = layer(
-    gqa({ ...base, window }),
-    moe({
-      hiddenSize: base.hiddenSize,
-      expertIntermediateSize: intermediate(config),
-      ...experts(config, "num_local_experts"),
-    }),
-    norms("norm", 2, base.hiddenSize),
-  );
-  return { ...base, ...ends(base), layers: repeat(base.numLayers, kind) };
+  const attention = { window: config.optionalInt("sliding_window") };
+  return mixture(config, base, attention, experts(config, "num_local_experts"));
 };
 
 function experts(config: ConfigReader, field: string, perToken = "num_experts_per_tok") {
@@ -264,17 +254,7 @@ function qwenMoe(qk: Partial<GqaOptions>, shared: boolean, headDim?: number): Ar
 }
 
 const olmoe: Architecture = (config) => {
-  const base = basics(config);
-  const kind = layer(
-    gqa({ ...base, qkNorm: "full" }),
-    moe({
-      hiddenSize: base.hiddenSize,
-      expertIntermediateSize: intermediate(config),
-      ...experts(config, "num_experts"),
-    }),
-    norms("norm", 2, base.hiddenSize),
-  );
-  return { ...base, ...ends(base), layers: repeat(base.numLayers, kind) };
+  return mixture(config, basics(config), { qkNorm: "full" }, experts(config, "num_experts"));
 };
 
 const gptOss: Architecture = (config) => {
@@ -316,20 +296,15 @@ function llama4Text(config: ConfigReader): Draft {
   const denseMlp = everyLayer.every(isMoe)
     ? sparseMlp
     : mlp(base.hiddenSize, intermediate(config, "intermediate_size_mlp"));
-  const kinds = new Map<string, LayerSpec>();
-  const layers = everyLayer.map((index) => {
-    const near = local[index] === true && window !== undefined;
-    const key = `${isMoe(index)} ${near}`;
-    const made =
-      kinds.get(key) ??
-      layer(gqa({ ...base, window: near ? window : undefined }), isMoe(index) ? sparseMlp : denseMlp, layerNorms);
-    kinds.set(key, made);
-    return made;
-  });
+  const layers = layersOf(
+    base.numLayers,
+    (index) => [isMoe(index), local[index] === true ? window : undefined],
+    (isSparse, near) => layer(gqa({ ...base, window: near }), isSparse ? sparseMlp : denseMlp, layerNorms),
+  );
   return { ...base, ...ends(base), layers };
 }
 
-const llama4 = withTower(llama4Text, llama4VisionTower);
+const llama4 = withVision(llama4Text, llama4VisionTower, false, textConfig);
 
 const llavaOfAny = llava((config) => draftOf(config));
 
@@ -367,7 +342,7 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   deepseek_v32: deepseek,
   deepseek_v4: deepseekV4,
   kimi_k2: deepseek,
-  kimi_k25: kimiVl(deepseek),
+  kimi_k25: withVision(deepseek, kimiVisionTower, false),
   glm_moe_dsa: deepseek,
   glm4_moe_lite: deepseek,
   glm4,
@@ -390,18 +365,18 @@ export const ARCHITECTURES: Readonly<Record<string, Architecture>> = wordTable({
   mamba: pureMamba,
   mamba2: pureMamba,
   qwen3_next: deltaHybrid,
-  qwen3_5: qwen35(deltaHybrid),
+  qwen3_5: withVision(deltaHybrid, qwen35VisionTower, true),
   qwen3_5_text: deltaHybrid,
-  qwen3_5_moe: qwen35(deltaHybrid),
+  qwen3_5_moe: withVision(deltaHybrid, qwen35VisionTower, true),
   qwen3_5_moe_text: deltaHybrid,
-  qwen2_vl: qwen2Vl(qwen2),
-  qwen2_5_vl: qwen2Vl(qwen2),
-  qwen3_vl: qwen3Vl(qwen3),
+  qwen2_vl: withVision(qwen2, qwen2VisionTower, true),
+  qwen2_5_vl: withVision(qwen2, qwen2VisionTower, true),
+  qwen3_vl: withVision(qwen3, qwen3VisionTower, true),
   qwen3_vl_text: qwen3,
-  qwen3_vl_moe: qwen3Vl(qwenMoe({ qkNorm: "perHead" }, false, 128)),
+  qwen3_vl_moe: withVision(qwenMoe({ qkNorm: "perHead" }, false, 128), qwen3VisionTower, true),
   qwen3_vl_moe_text: qwenMoe({ qkNorm: "perHead" }, false, 128),
-  mistral3: mistral3(mistral),
-  pixtral: textWithPixtral(mistral),
+  mistral3: withVision(mistral, pixtralVisionTower, true),
+  pixtral: withVision(mistral, pixtralVisionTower, false),
   ministral3: mistral,
   mllama,
   llava: llavaOfAny,

@@ -29,7 +29,14 @@ export function weight(
 }
 
 /** A matrix [out, in] cut over its output (column-parallel), with an optional bias cut alike. */
-function column(name: string, component: Component, out: number, input: number, cut: Cut, bias: boolean): WeightSpec[] {
+export function column(
+  name: string,
+  component: Component,
+  out: number,
+  input: number,
+  cut: Cut,
+  bias: boolean,
+): WeightSpec[] {
   return [
     weight(`${name}.weight`, component, [out, input], { cut, isLinear: true }),
     ...(bias ? [weight(`${name}.bias`, component, [out], { cut })] : []),
@@ -37,7 +44,14 @@ function column(name: string, component: Component, out: number, input: number, 
 }
 
 /** A matrix [out, in] cut over its input (row-parallel); its bias lies on every rank. */
-function row(name: string, component: Component, out: number, input: number, cut: Cut, bias: boolean): WeightSpec[] {
+export function row(
+  name: string,
+  component: Component,
+  out: number,
+  input: number,
+  cut: Cut,
+  bias: boolean,
+): WeightSpec[] {
   return [
     weight(`${name}.weight`, component, [out, input], { cut, cutsInput: true, isLinear: true }),
     ...(bias ? [weight(`${name}.bias`, component, [out])] : []),

@@ -6,9 +6,9 @@
  */
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { layer, moe, norms, type Part, weight } from "./build.ts";
-import { type Architecture, basics, ends, intermediate } from "./draft.ts";
+import { type Architecture, basics, ends, intermediate, layersOf } from "./draft.ts";
 import { chosenExperts } from "./moe-families.ts";
-import type { AttentionSpec, LayerSpec, WeightSpec } from "./spec.ts";
+import type { AttentionSpec, WeightSpec } from "./spec.ts";
 
 /** Vectors of neighbouring groups overlap at this ratio: twice the columns, and an indexer. */
 const OVERLAPPING = 4;
@@ -113,16 +113,11 @@ export const deepseekV4: Architecture = (config) => {
     weight("streams.base", "mlp", [2 * mixed + 6]),
   ];
   const layerNorms = norms("norm", 2, hiddenSize);
-  const kinds = new Map<number, LayerSpec>();
-  const layers = ratios.slice(0, numLayers).map((ratio) => {
-    let kind = kinds.get(ratio);
-    if (kind === undefined) {
-      const made = layer(attentionOf(config, base, ratio), feedForward, layerNorms);
-      kind = { ...made, weights: [...made.weights, ...streamMixers] };
-      kinds.set(ratio, kind);
-    }
-    return kind;
-  });
+  const layers = layersOf(
+    numLayers,
+    (index) => [ratios[index] ?? 0],
+    (ratio) => layer(attentionOf(config, base, ratio), feedForward, [...layerNorms, ...streamMixers]),
+  );
   const mtp = config.optionalInt("num_nextn_predict_layers", { min: 0 }) ?? 0;
   return {
     ...base,

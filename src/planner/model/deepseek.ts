@@ -4,9 +4,9 @@
  */
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { layer, mla, mlp, moe, norms, weight } from "./build.ts";
-import { type Architecture, basics, ends, intermediate, MAX_LAYERS } from "./draft.ts";
+import { type Architecture, basics, ends, intermediate, layersOf, listedTypes, MAX_LAYERS } from "./draft.ts";
 import { chosenExperts } from "./moe-families.ts";
-import type { LayerSpec, WeightSpec } from "./spec.ts";
+import type { WeightSpec } from "./spec.ts";
 
 /** `null` says that queries are not compressed; a config without the field has its class's default (DeepSeek-V3: 1536). */
 function queryRank(config: ConfigReader, type: string | undefined): number | undefined {
@@ -36,10 +36,7 @@ function indexerOf(config: ConfigReader, hiddenSize: number): Indexer | undefine
 
 /** For each layer whether it has an indexer of its own: GLM-5.2's `shared` layers attend to the tokens that an earlier one picked. */
 function ownIndexers(config: ConfigReader, numLayers: number): boolean[] {
-  const types = config.optionalStrings("indexer_types");
-  if (types !== undefined && types.length !== numLayers) {
-    throw config.error("indexer_types", `has ${types.length} entries; num_hidden_layers is ${numLayers}`);
-  }
+  const types = listedTypes(config, numLayers, "indexer_types");
   return Array.from({ length: numLayers }, (_, index) => types?.[index] !== "shared");
 }
 
@@ -89,14 +86,12 @@ export const deepseek: Architecture = (config) => {
     groupLimit: groupLimit(config),
   });
   const own = ownIndexers(config, base.numLayers);
-  const kinds = new Map<string, LayerSpec>();
-  const layers = own.map((hasIndexer, index) => {
-    const isSparse = index >= numDense && index % every === 0;
-    const key = `${isSparse} ${hasIndexer}`;
-    const made = kinds.get(key) ?? layer(hasIndexer ? attention : plain, isSparse ? sparseMlp : denseMlp, layerNorms);
-    kinds.set(key, made);
-    return made;
-  });
+  const layers = layersOf(
+    base.numLayers,
+    (index) => [index >= numDense && index % every === 0, own[index]],
+    (isSparse, hasIndexer) =>
+      layer(hasIndexer === true ? attention : plain, isSparse ? sparseMlp : denseMlp, layerNorms),
+  );
   const mtp = config.optionalInt("num_nextn_predict_layers", { min: 0 }) ?? 0;
   return {
     ...base,

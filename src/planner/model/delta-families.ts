@@ -2,8 +2,8 @@
  * Models whose layers are mostly gated delta nets, which keep a matrix for each head in place of a cache that grows.
  * Field names and defaults are those of the configuration classes of Hugging Face transformers.
  */
-import { gqa, layer, mlp, moe, norms, recurrentLayer, weight } from "./build.ts";
-import { type Architecture, basics, ends, intermediate, MAX_LAYERS } from "./draft.ts";
+import { column, gqa, layer, mlp, moe, norms, recurrentLayer, row, weight } from "./build.ts";
+import { type Architecture, basics, ends, intermediate, listedTypes, MAX_LAYERS } from "./draft.ts";
 import { chosenExperts } from "./moe-families.ts";
 
 /**
@@ -15,10 +15,7 @@ export const deltaHybrid: Architecture = (config) => {
   const base = basics(config, { headDim: 256 });
   const { hiddenSize } = base;
   const every = config.int("full_attention_interval", { default: 4, max: MAX_LAYERS });
-  const types = config.optionalStrings("layer_types");
-  if (types !== undefined && types.length !== base.numLayers) {
-    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${base.numLayers}`);
-  }
+  const types = listedTypes(config, base.numLayers);
   const size = (name: string, value: number) => config.int(name, { max: 1 << 16, default: value });
   const [keyHeads, valueHeads] = [size("linear_num_key_heads", 16), size("linear_num_value_heads", 32)];
   const [keyDim, valueDim] = [size("linear_key_head_dim", 128), size("linear_value_head_dim", 128)];
@@ -38,26 +35,16 @@ export const deltaHybrid: Architecture = (config) => {
   const layerNorms = norms("norm", 2, hiddenSize);
   const attention = gqa({ ...base, qkNorm: "perHead" });
   // Its queries come with a gate of the same width.
-  const gate = weight("attention.q_gate.weight", "attention", [base.numHeads * base.headDim, hiddenSize], {
-    cut: "heads",
-    isLinear: true,
-  });
-  const full = layer({ ...attention, weights: [...attention.weights, gate] }, feedForward, layerNorms);
+  const gate = column("attention.q_gate", "attention", base.numHeads * base.headDim, hiddenSize, "heads", false);
+  const full = layer({ ...attention, weights: [...attention.weights, ...gate] }, feedForward, layerNorms);
   const delta = recurrentLayer(
     {
       weights: [
-        weight("delta.in_proj_qkvz.weight", "attention", [2 * keys + 2 * values, hiddenSize], {
-          cut: "heads",
-          isLinear: true,
-        }),
-        weight("delta.in_proj_ba.weight", "attention", [2 * valueHeads, hiddenSize], { cut: "heads", isLinear: true }),
+        ...column("delta.in_proj_qkvz", "attention", 2 * keys + 2 * values, hiddenSize, "heads", false),
+        ...column("delta.in_proj_ba", "attention", 2 * valueHeads, hiddenSize, "heads", false),
         weight("delta.conv1d", "attention", [4 * (2 * keys + values)], { cut: "heads" }),
         weight("delta.dt_a_norm", "attention", [2 * valueHeads + valueDim]),
-        weight("delta.out_proj.weight", "attention", [hiddenSize, values], {
-          cut: "heads",
-          cutsInput: true,
-          isLinear: true,
-        }),
+        ...row("delta.out_proj", "attention", hiddenSize, values, "heads", false),
       ],
       numHeads: valueHeads,
       stateElements: valueHeads * keyDim * valueDim + 4 * (2 * keys + values),

@@ -73,6 +73,37 @@ export function dividedHeads(config: ConfigReader, hiddenSize: number, numHeads:
 
 export const intermediate = (config: ConfigReader, name = "intermediate_size") => config.int(name, { max: 1 << 22 });
 
+/** What the config lists for each layer, as `layer_types` does; undefined where it does not. */
+export function listedTypes(config: ConfigReader, numLayers: number, name = "layer_types") {
+  const types = config.optionalStrings(name);
+  if (types !== undefined && types.length !== numLayers) {
+    throw config.error(name, `has ${types.length} entries; num_hidden_layers is ${numLayers}`);
+  }
+  return types;
+}
+
+/** Layers in order: those of which `kindOf` says the same are one kind, and made once. */
+export function layersOf<const Kind extends readonly unknown[]>(
+  count: number,
+  kindOf: (index: number) => Kind,
+  make: (...kind: Kind) => LayerSpec,
+): LayerSpec[] {
+  const kinds = new Map<string, LayerSpec>();
+  return Array.from({ length: count }, (_, index) => {
+    const kind = kindOf(index);
+    const made = kinds.get(String(kind)) ?? make(...kind);
+    kinds.set(String(kind), made);
+    return made;
+  });
+}
+
+/** The part of a multimodal config that describes its text model. @throws FormatError where there is none */
+export function textConfig(config: ConfigReader): ConfigReader {
+  const text = config.optionalObject("text_config");
+  if (text === undefined) throw config.error("text_config", "is missing");
+  return text;
+}
+
 export function repeat(count: number, kind: LayerSpec): LayerSpec[] {
   return Array.from({ length: count }, () => kind);
 }

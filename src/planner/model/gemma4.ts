@@ -6,19 +6,16 @@
  */
 import type { ConfigReader } from "../../foreign/formats/index.ts";
 import { gqa, layer, mlp, moe, norms, type Part, weight } from "./build.ts";
-import { type Architecture, basics, ends, intermediate } from "./draft.ts";
+import { type Architecture, basics, ends, intermediate, layersOf, listedTypes } from "./draft.ts";
 import { chosenExperts } from "./moe-families.ts";
-import type { LayerSpec, MlpSpec, WeightSpec } from "./spec.ts";
+import type { MlpSpec, WeightSpec } from "./spec.ts";
 import { gemma4AudioTower, gemma4VisionTower } from "./vision.ts";
 
 type Base = ReturnType<typeof basics>;
 
 /** For each layer whether it attends to everything. The last one always does. */
 function globalLayers(config: ConfigReader, numLayers: number): boolean[] {
-  const types = config.optionalStrings("layer_types");
-  if (types !== undefined && types.length !== numLayers) {
-    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${numLayers}`);
-  }
+  const types = listedTypes(config, numLayers);
   return Array.from({ length: numLayers }, (_, index) => {
     const isGlobal = types === undefined ? (index + 1) % 6 === 0 : types[index] === "full_attention";
     return isGlobal || index === numLayers - 1;
@@ -84,23 +81,15 @@ export const gemma4: Architecture = (config) => {
   const feedForward = feedForwardOf(text, hiddenSize, columns);
   const wider = doubles ? feedForwardOf(text, hiddenSize, 2 * columns) : feedForward;
   const layerNorms = norms("norm", hasExperts ? 7 : 4, hiddenSize);
-  const kinds = new Map<string, LayerSpec>();
-  const layers = isGlobal.map((global, index) => {
-    const sharesCache = index >= numLayers - numSharing;
-    const key = `${global} ${sharesCache}`;
-    let kind = kinds.get(key);
-    if (kind === undefined) {
-      const shape = global ? { ...base, ...wide } : { ...base, window };
-      const made = layer(
-        gqa({ ...shape, qkNorm: "perHead", sharesCache }),
-        sharesCache ? wider : feedForward,
-        layerNorms,
-      );
-      kind = { ...made, weights: [...made.weights, ...ofLayer] };
-      kinds.set(key, kind);
-    }
-    return kind;
-  });
+  const layers = layersOf(
+    numLayers,
+    (index) => [isGlobal[index], index >= numLayers - numSharing],
+    (global, sharesCache) => {
+      const shape = global === true ? { ...base, ...wide } : { ...base, window };
+      const attention = gqa({ ...shape, qkNorm: "perHead", sharesCache });
+      return layer(attention, sharesCache ? wider : feedForward, [...layerNorms, ...ofLayer]);
+    },
+  );
   const { embeddings, head } = ends(base);
   const vision = config.optionalObject("vision_config");
   const audio = config.optionalObject("audio_config");

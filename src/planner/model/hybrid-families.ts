@@ -4,8 +4,8 @@
  */
 import { wordTable } from "../../core/index.ts";
 import type { ConfigReader } from "../../foreign/formats/index.ts";
-import { gqa, layer, mlp, moe, norms, type Part, recurrentLayer, weight } from "./build.ts";
-import { type Architecture, basics, type Draft, ends, intermediate, MAX_LAYERS } from "./draft.ts";
+import { column, gqa, layer, mlp, moe, norms, type Part, recurrentLayer, row, weight } from "./build.ts";
+import { type Architecture, basics, type Draft, ends, intermediate, listedTypes, MAX_LAYERS, repeat } from "./draft.ts";
 import { chosenExperts } from "./moe-families.ts";
 import type { AttentionSpec, LayerSpec, MlpSpec, WeightSpec } from "./spec.ts";
 
@@ -28,18 +28,11 @@ function mamba2(shape: MambaShape): { weights: WeightSpec[]; numHeads: number; s
   const scanned = inner + 2 * numGroups * stateSize;
   return {
     weights: [
-      weight("mamba.in_proj.weight", "attention", [inner + scanned + numHeads, hiddenSize], {
-        cut: "heads",
-        isLinear: true,
-      }),
+      ...column("mamba.in_proj", "attention", inner + scanned + numHeads, hiddenSize, "heads", false),
       weight("mamba.conv1d", "attention", [scanned * (convWidth + 1)], { cut: "heads" }),
       weight("mamba.dt_a_d", "attention", [3 * numHeads], { cut: "heads" }),
       weight("mamba.norm", "norm", [inner], { cut: "heads" }),
-      weight("mamba.out_proj.weight", "attention", [hiddenSize, inner], {
-        cut: "heads",
-        cutsInput: true,
-        isLinear: true,
-      }),
+      ...row("mamba.out_proj", "attention", hiddenSize, inner, "heads", false),
     ],
     numHeads,
     stateElements: inner * stateSize + scanned * convWidth,
@@ -66,10 +59,7 @@ function mambaShape(
 /** Granite 4: most layers Mamba-2, one in ten attention, each followed by a mixture with a shared expert (or an MLP). */
 export const graniteHybrid: Architecture = (config) => {
   const base = basics(config, { tied: true });
-  const types = config.optionalStrings("layer_types");
-  if (types !== undefined && types.length !== base.numLayers) {
-    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${base.numLayers}`);
-  }
+  const types = listedTypes(config, base.numLayers);
   const isAttention = (index: number) => (types === undefined ? index % 10 === 5 : types[index] === "attention");
   const size = intermediate(config);
   const shared = config.optionalInt("shared_intermediate_size", { min: 0, max: 1 << 22 }) ?? 2 * size;
@@ -208,7 +198,7 @@ export const falconH1: Architecture = (config) => {
     weights: [...plain.weights, ...mixer.weights],
     stateElements: mixer.stateElements,
   };
-  return { ...base, ...ends(base), layers: Array.from({ length: base.numLayers }, () => kind) };
+  return { ...base, ...ends(base), layers: repeat(base.numLayers, kind) };
 };
 
 /** A Mamba mixer (arXiv 2312.00752): the step, B and C come of a small projection of the inner columns. */
@@ -227,11 +217,7 @@ export function mamba1(shape: {
       weight("mamba.x_proj.weight", "attention", [rank + 2 * stateSize, inner], { isLinear: true }),
       weight("mamba.dt_proj.weight", "attention", [inner, rank], { cut: "heads", isLinear: true }),
       weight("mamba.a_d_dt", "attention", [inner * (stateSize + 2)], { cut: "heads" }),
-      weight("mamba.out_proj.weight", "attention", [hiddenSize, inner], {
-        cut: "heads",
-        cutsInput: true,
-        isLinear: true,
-      }),
+      ...row("mamba.out_proj", "attention", hiddenSize, inner, "heads", false),
     ],
     numHeads: 1,
     stateElements: inner * (stateSize + convWidth),
@@ -269,5 +255,5 @@ export const pureMamba: Architecture = (config): Draft => {
     tied,
   };
   const kind = recurrentLayer(mixer, NO_MLP, norms("norm", 1, hiddenSize));
-  return { ...base, ...ends(base), layers: Array.from({ length: numLayers }, () => kind) };
+  return { ...base, ...ends(base), layers: repeat(numLayers, kind) };
 };

@@ -3,10 +3,9 @@
  * norms on the step, B and C. Field names and defaults are those of Hugging Face transformers' configuration class.
  */
 import { gqa, layer, mlp, moe, norms, recurrentLayer, weight } from "./build.ts";
-import { type Architecture, basics, ends, intermediate, MAX_LAYERS } from "./draft.ts";
+import { type Architecture, basics, ends, intermediate, layersOf, MAX_LAYERS } from "./draft.ts";
 import { mamba1 } from "./hybrid-families.ts";
 import { chosenExperts } from "./moe-families.ts";
-import type { LayerSpec } from "./spec.ts";
 
 export const jamba: Architecture = (config) => {
   const base = basics(config, { numKvHeads: 8 });
@@ -44,17 +43,15 @@ export const jamba: Architecture = (config) => {
         });
   const attention = gqa({ ...base, window: config.optionalInt("sliding_window") });
   const layerNorms = norms("norm", 2, hiddenSize);
-  const kinds = new Map<string, LayerSpec>();
-  const layers = Array.from({ length: base.numLayers }, (_, index) => {
-    const key = `${isAttention(index)} ${isExpert(index)}`;
-    const feedForward = isExpert(index) ? sparse : dense;
-    const made =
-      kinds.get(key) ??
-      (isAttention(index)
+  const layers = layersOf(
+    base.numLayers,
+    (index) => [isAttention(index), isExpert(index)],
+    (attends, chooses) => {
+      const feedForward = chooses ? sparse : dense;
+      return attends
         ? layer(attention, feedForward, layerNorms)
-        : recurrentLayer({ ...mixer, weights: [...mixer.weights, inner] }, feedForward, layerNorms));
-    kinds.set(key, made);
-    return made;
-  });
+        : recurrentLayer({ ...mixer, weights: [...mixer.weights, inner] }, feedForward, layerNorms);
+    },
+  );
   return { ...base, ...ends(base), layers };
 };

@@ -4,10 +4,9 @@
  * transformers' configuration classes.
  */
 import type { ConfigReader } from "../../foreign/formats/index.ts";
-import { gqa, layer, mlp, moe, norms, recurrentLayer, weight } from "./build.ts";
-import { type Architecture, basics, ends, MAX_LAYERS } from "./draft.ts";
+import { column, gqa, layer, mlp, moe, norms, recurrentLayer, row, weight } from "./build.ts";
+import { type Architecture, basics, ends, layersOf, listedTypes, MAX_LAYERS } from "./draft.ts";
 import { chosenExperts } from "./moe-families.ts";
-import type { LayerSpec } from "./spec.ts";
 
 /** The MLP's columns: two thirds of what the config says, rounded up, where it asks for that. */
 function mlpColumns(config: ConfigReader): number {
@@ -21,10 +20,7 @@ function mlpColumns(config: ConfigReader): number {
 export const lfm2: Architecture = (config) => {
   const base = basics(config, { numKvHeads: 8, vocabSize: 65_536, tied: config.bool("tie_embedding", true) });
   const { hiddenSize, numLayers } = base;
-  const types = config.optionalStrings("layer_types");
-  if (types !== undefined && types.length !== numLayers) {
-    throw config.error("layer_types", `has ${types.length} entries; num_hidden_layers is ${numLayers}`);
-  }
+  const types = listedTypes(config, numLayers);
   const listed = config.optionalInts("full_attn_idxs");
   const isAttention = (index: number) =>
     types === undefined ? listed === undefined || listed.includes(index) : types[index] === "full_attention";
@@ -32,13 +28,9 @@ export const lfm2: Architecture = (config) => {
   const bias = config.bool("conv_bias", false);
   const convolution = {
     weights: [
-      weight("conv.in_proj.weight", "attention", [3 * hiddenSize, hiddenSize], { cut: "heads", isLinear: true }),
+      ...column("conv.in_proj", "attention", 3 * hiddenSize, hiddenSize, "heads", false),
       weight("conv.conv", "attention", [hiddenSize * (width + (bias ? 5 : 0))], { cut: "heads" }),
-      weight("conv.out_proj.weight", "attention", [hiddenSize, hiddenSize], {
-        cut: "heads",
-        cutsInput: true,
-        isLinear: true,
-      }),
+      ...row("conv.out_proj", "attention", hiddenSize, hiddenSize, "heads", false),
     ],
     numHeads: base.numHeads,
     stateElements: hiddenSize * width,
@@ -58,17 +50,13 @@ export const lfm2: Architecture = (config) => {
         });
   const attention = gqa({ ...base, qkNorm: "perHead" });
   const layerNorms = norms("norm", 2, hiddenSize);
-  const kinds = new Map<string, LayerSpec>();
-  const layers = Array.from({ length: numLayers }, (_, index) => {
-    const feedForward = index < numDense ? dense : sparse;
-    const key = `${isAttention(index)} ${index < numDense}`;
-    const made =
-      kinds.get(key) ??
-      (isAttention(index)
-        ? layer(attention, feedForward, layerNorms)
-        : recurrentLayer(convolution, feedForward, layerNorms));
-    kinds.set(key, made);
-    return made;
-  });
+  const layers = layersOf(
+    numLayers,
+    (index) => [isAttention(index), index < numDense],
+    (attends, isDense) => {
+      const feedForward = isDense ? dense : sparse;
+      return attends ? layer(attention, feedForward, layerNorms) : recurrentLayer(convolution, feedForward, layerNorms);
+    },
+  );
   return { ...base, ...ends(base), layers };
 };

@@ -3,7 +3,7 @@
  * matrices. Their configs leave out what the text model's class has as a default: for Llama, the fields of Llama 2 7B.
  */
 import { ConfigReader } from "../../foreign/formats/index.ts";
-import type { Architecture } from "./draft.ts";
+import { type Architecture, textConfig } from "./draft.ts";
 import { clipVisionTower } from "./vision.ts";
 
 const LLAMA_DEFAULTS = {
@@ -19,8 +19,7 @@ const MISTRAL_DEFAULTS = { ...LLAMA_DEFAULTS, intermediate_size: 14_336, num_key
 export const llava =
   (textModel: Architecture): Architecture =>
   (config) => {
-    const text = config.optionalObject("text_config");
-    if (text === undefined) throw config.error("text_config", "is missing");
+    const text = textConfig(config);
     const type = text.optionalString("model_type") ?? "llama";
     const defaults = type === "llama" ? LLAMA_DEFAULTS : type === "mistral" ? MISTRAL_DEFAULTS : {};
     const given = Object.fromEntries(text.names().map((name) => [name, text.raw(name)]));

@@ -5,16 +5,9 @@
  */
 import { ConfigReader } from "../../foreign/formats/index.ts";
 import { gqa, layer, mlp, norms, weight } from "./build.ts";
-import { type Architecture, basics, type Draft, ends, intermediate, repeat } from "./draft.ts";
+import { type Architecture, basics, type Draft, ends, intermediate, layersOf, repeat } from "./draft.ts";
 import type { LayerSpec } from "./spec.ts";
-import {
-  kimiVisionTower,
-  mllamaVisionTower,
-  pixtralVisionTower,
-  qwen2VisionTower,
-  qwen3VisionTower,
-  qwen35VisionTower,
-} from "./vision.ts";
+import { mllamaVisionTower } from "./vision.ts";
 
 /** The text model of a multimodal config: in `text_config`, or the config itself. */
 const textOf = (config: ConfigReader) => config.optionalObject("text_config") ?? config;
@@ -103,27 +96,20 @@ export const mllama: Architecture = (config) => {
   };
 };
 
-/** A text model with a vision tower in front of it. */
-function withVision(
+/** A text model with a vision tower in front of it: `always`, with the class's defaults, or where the config has one. */
+export function withVision(
   text: Architecture,
   tower: (vision: ConfigReader, textHidden: number) => Draft["embeddings"],
   always: boolean,
+  textPart = textOf,
 ): Architecture {
   return (config) => {
-    const draft = text(textOf(config));
+    const draft = text(textPart(config));
     const vision = config.optionalObject("vision_config") ?? (always ? new ConfigReader({}, config.where) : undefined);
     if (vision === undefined) return draft;
     return { ...draft, embeddings: [...draft.embeddings, ...tower(vision, draft.hiddenSize)] };
   };
 }
-
-export const qwen2Vl = (text: Architecture) => withVision(text, qwen2VisionTower, true);
-export const qwen3Vl = (text: Architecture) => withVision(text, qwen3VisionTower, true);
-export const qwen35 = (text: Architecture) => withVision(text, qwen35VisionTower, true);
-export const kimiVl = (text: Architecture) => withVision(text, kimiVisionTower, false);
-export const mistral3 = (text: Architecture) => withVision(text, pixtralVisionTower, true);
-/** Models whose text part counts and whose tower is read where the config has one (LLaVA, Idefics, Pixtral). */
-export const textWithPixtral = (text: Architecture) => withVision(text, pixtralVisionTower, false);
 
 /** StableLM 2 and the like: a Llama with layer norms that have biases. */
 export const stablelm: Architecture = (config) => {
@@ -146,18 +132,14 @@ export const nemotronNas: Architecture = (config) => {
   const layerNorms = norms("norm", 2, base.hiddenSize);
   const blocks = config.raw("block_configs");
   const withAttention = config.optionalInt("num_attention_layers", { min: 0, max: base.numLayers });
-  const kinds = new Map<string, LayerSpec>();
-  const make = (kvHeads: number, columns: number) => {
-    const key = `${kvHeads} ${columns}`;
-    const feedForward = mlp(base.hiddenSize, columns);
-    const made =
-      kinds.get(key) ??
-      (kvHeads === 0
-        ? layer({ spec: { kind: "none", numHeads: 0 }, weights: [] }, feedForward, layerNorms)
-        : layer(gqa({ ...base, numKvHeads: kvHeads }), feedForward, layerNorms));
-    kinds.set(key, made);
-    return made;
-  };
+  const layersBy = (kindOf: (index: number) => readonly [kvHeads: number, columns: number]) =>
+    layersOf(base.numLayers, kindOf, (kvHeads, columns) =>
+      layer(
+        kvHeads === 0 ? { spec: { kind: "none", numHeads: 0 }, weights: [] } : gqa({ ...base, numKvHeads: kvHeads }),
+        mlp(base.hiddenSize, columns),
+        layerNorms,
+      ),
+    );
   const { head, embeddings } = ends(base);
   if (!Array.isArray(blocks)) {
     const columns = intermediate(config);
@@ -165,17 +147,18 @@ export const nemotronNas: Architecture = (config) => {
       ...base,
       head,
       embeddings,
-      layers: Array.from({ length: base.numLayers }, (_, index) =>
-        make(withAttention === undefined || index < withAttention ? base.numKvHeads : 0, columns),
-      ),
+      layers: layersBy((index) => [
+        withAttention === undefined || index < withAttention ? base.numKvHeads : 0,
+        columns,
+      ]),
       assumptions: ["layers differ in width: each is given the average"],
     };
   }
   if (blocks.length !== base.numLayers) {
     throw config.error("block_configs", `has ${blocks.length} entries; num_hidden_layers is ${base.numLayers}`);
   }
-  const layers = blocks.map((block: unknown, index) => {
-    const reader = new ConfigReader(block, `${config.where}: block_configs.${index}`);
+  const layers = layersBy((index) => {
+    const reader = new ConfigReader(blocks[index], `${config.where}: block_configs.${index}`);
     const attention = reader.optionalObject("attention");
     const ffn = reader.optionalObject("ffn");
     const perGroup = attention?.optionalInt("n_heads_in_group", { max: base.numHeads });
@@ -189,7 +172,7 @@ export const nemotronNas: Architecture = (config) => {
         : times === undefined
           ? intermediate(config)
           : Math.ceil((2 * times * base.hiddenSize) / 3 / 256) * 256;
-    return make(Number.isInteger(kvHeads) ? kvHeads : base.numKvHeads, columns);
+    return [Number.isInteger(kvHeads) ? kvHeads : base.numKvHeads, columns];
   });
   return { ...base, head, embeddings, layers };
 };
