@@ -21,8 +21,8 @@ writeFileSync(
 const say = (what) => console.log(JSON.stringify(what));
 const mode = process.argv[2];
 try {
-  if (mode === "impatient" || mode === "asks") say({ asks: process.pid });
-  const world = await joinWorld(mode === "impatient" ? { timeoutMs: 5000 } : mode === "asks" ? { timeoutMs: 25000 } : {});
+  if (mode === "asks") say({ asks: process.pid });
+  const world = await joinWorld(mode === "asks" ? { timeoutMs: 25000 } : {});
   const { rank, size, generation, backend } = world;
   const x = world.tensor("f32", [4]);
   world.upload(x, new Float32Array(4).fill(rank + 1));
@@ -237,7 +237,7 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     expect(leftBehind(ranks)).toEqual([]);
   });
 
-  it("refuses processes that differ, each with the reason", async () => {
+  it("refuses processes that differ, each with the reason, and goes on with one that does not", async () => {
     const wrong = [
       [{ CHORALE_SECRET: "quite another secret of this test" }, "INVALID_ARGUMENT", "CHORALE_SECRET"],
       [{ FAKE_NCCL_VERSION: "22703" }, "MISMATCH", "agree on the engine"],
@@ -245,20 +245,18 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
       [{ WORLD_SIZE: "3", LOCAL_WORLD_SIZE: "3" }, "MISMATCH", "agree on the number of ranks"],
     ] as const;
     const port = await freePort();
+    const zero = start(torchrun(0, 2, port), "close");
     const others = wrong.map(([env]) => start({ ...torchrun(1, 2, port), ...env }, "asks"));
-    // Rank 0 gives up some seconds after it began: all the others are about to ask it by then.
-    for (const { child, lines } of others) while (lines.length === 0) await once(child, "line");
-    const zero = start(torchrun(0, 2, port), "impatient");
-    const ends = await Promise.all([zero, ...others].map(({ ended }) => ended));
-    expect(ends.map(({ code }) => code)).toEqual([5, 5, 5, 5, 5]);
+    const ends = await Promise.all(others.map(({ ended }) => ended));
+    expect(ends.map(({ code }) => code)).toEqual([5, 5, 5, 5]);
     expect(others.map(({ lines }) => lines.slice(1))).toEqual(
       wrong.map(([, code, message]) => [
         expect.objectContaining({ code, message: expect.stringContaining(message) as string }),
       ]),
     );
-    expect(zero.lines).toHaveLength(2);
-    expect(String(zero.lines[1]?.["code"])).toMatch(/TIMEOUT|RANK_FAILED/);
-    expect(leftBehind([zero, ...others])).toEqual([]);
+    const one = start(torchrun(1, 2, port), "close");
+    expect(await Promise.all([zero, one].map(({ ended }) => ended))).toMatchObject([{ code: 0 }, { code: 0 }]);
+    expect(leftBehind([zero, one, ...others])).toEqual([]);
   });
 
   it("takes the one device that the launcher leaves visible to each process", async () => {

@@ -75,8 +75,12 @@ describe("a rank that is gone", () => {
   it.each(["loop", "block"] as const)("is ended when it does not come: %s", async (how) => {
     const { results, events } = await withFault(how, {
       onFailure: how === "block" ? "shrink" : "respawn",
-      rebuildTimeoutMs: 2500,
-      data: { steps: 2, timeoutMs: 1000, faults: [{ generation: 1, rank: 1, how, step: 1 }] },
+      data: {
+        steps: 2,
+        timeoutMs: 1000,
+        faults: [{ generation: 1, rank: 1, how, step: 1 }],
+        lastAsks: { asked: new Int32Array(new SharedArrayBuffer(4)), timeoutMs: 300 },
+      },
     });
     expect(results.every(({ generation, wrong }) => generation === 2 && wrong.length === 0)).toBe(true);
     expect(results).toHaveLength(how === "block" ? 2 : 3);

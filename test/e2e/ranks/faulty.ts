@@ -29,6 +29,11 @@ export interface Plan {
   readonly count?: number;
   /** Deadline of each wait from a generation's first fault on, ms: before it, ranks may be slow to start. */
   readonly timeoutMs?: number;
+  /**
+   * In the first generation rank 0 asks for the rebuild when another survivor has asked (which counts in `asked`, shared
+   * memory), and has it wait so long for who does not come. Then no survivor can be late, however slow the machine is.
+   */
+  readonly lastAsks?: { readonly asked: Int32Array; readonly timeoutMs: number };
 }
 
 export interface Report {
@@ -65,6 +70,19 @@ function die(how: How): void | Promise<void> {
     default:
       throw new Dies(how);
   }
+}
+
+function rebuilt(world: World, { lastAsks }: Plan): Promise<World> {
+  if (lastAsks === undefined || world.generation > 1) return world.rebuild();
+  const { asked, timeoutMs } = lastAsks;
+  if (world.rank === 0) {
+    Atomics.wait(asked, 0, 0, 60_000);
+    return world.rebuild({ timeoutMs });
+  }
+  const next = world.rebuild();
+  Atomics.store(asked, 0, 1);
+  Atomics.notify(asked, 0);
+  return next;
 }
 
 export default async function run(first: World, plan: Plan): Promise<Report> {
@@ -141,7 +159,7 @@ export default async function run(first: World, plan: Plan): Promise<Report> {
       if (!KNOWN.some((known) => error instanceof known)) throw error;
       const whose = error instanceof RankFailedError ? ` ${error.generation} ${error.rank}` : "";
       errors.push(`${(error as Error).name}${whose}`);
-      world = await world.rebuild();
+      world = await rebuilt(world, plan);
     }
   }
 }
