@@ -2,6 +2,8 @@
 // kernel, seed, launches, ranks, threads, words of a launch, mask; then of each rank: blocks, and the words of each of its
 // launches, of which those that hold addresses (as the mask's bits say) are offsets in the memory. A rank's launches follow
 // each other as on a stream; ranks wait for each other only where the kernel does.
+#include <random>
+
 static void run(unsigned low, unsigned high) {
   auto* f = (shim::Fiber*)((unsigned long long)high << 32 | low);
   f->kernel(f->launch);
