@@ -38,13 +38,15 @@ export function isSmallFloat(dtype: DType): dtype is SmallFloat {
   return dtype in FORMATS;
 }
 
-/** Next double towards +infinity (steps > 0) or -infinity, from a finite non-zero double. */
+/** One double, as a number and by its bits: one pair for all, as the tables of a format take 65,000 steps. */
+const double = new Float64Array(1);
+const doubleBits = new BigInt64Array(double.buffer);
+
+/** Next double towards +infinity or -infinity, from a finite non-zero double. */
 function nudge(x: number, up: boolean): number {
-  const view = new DataView(new ArrayBuffer(8));
-  view.setFloat64(0, x);
-  const away = x > 0 === up;
-  view.setBigInt64(0, view.getBigInt64(0) + (away ? 1n : -1n));
-  return view.getFloat64(0);
+  double[0] = x;
+  doubleBits[0]! += x > 0 === up ? 1n : -1n;
+  return double[0];
 }
 
 function magnitude(bits: number, format: Format): number {
@@ -70,8 +72,9 @@ export function smallFloatTables(dtype: SmallFloat): SmallFloatTables {
   const low = new Float64Array(2 * signBit).fill(Number.NaN);
   const high = new Float64Array(2 * signBit).fill(Number.NaN);
   for (let bits = 0; bits < signBit; bits++) {
-    values[bits] = magnitude(bits, format);
-    values[bits | signBit] = -magnitude(bits, format);
+    const value = magnitude(bits, format);
+    values[bits] = value;
+    values[bits | signBit] = -value;
   }
   for (let bits = 0; bits < signBit; bits++) {
     const value = values[bits] ?? Number.NaN;
