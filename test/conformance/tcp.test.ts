@@ -20,10 +20,12 @@ describe.skipIf(process.platform === "win32")("tcp backend (needs the C library'
     expect(result.numPassed).toBeGreaterThan(50);
   });
 
-  it("moves large messages over several connections of each pair", { timeout: 120_000 }, async () => {
+  it("moves large messages over several connections of each pair, which a second thread writes", {
+    timeout: 120_000,
+  }, async () => {
     const result = await runConformance({
       backend: "tcp",
-      backendOptions: { connections: 3 },
+      backendOptions: { connections: 3, sendThread: "on" },
       isolation: "thread",
       seed,
       only: "data",

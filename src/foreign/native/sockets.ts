@@ -13,6 +13,9 @@ const MSG_MORE = process.platform === "linux" ? 0x8000 : 0;
 /** A peer that has gone gives an error code instead of a signal. Linux; on macOS Node sees to it. */
 const MSG_NOSIGNAL = process.platform === "linux" ? 0x4000 : 0;
 
+/** For descriptors that may block, too. */
+const MSG_DONTWAIT = process.platform === "linux" ? 0x40 : 0x80;
+
 export const POLL_IN = 1;
 export const POLL_OUT = 4;
 /** POLLERR, POLLHUP, POLLNVAL. */
@@ -27,6 +30,8 @@ const CONGESTION = { level: 6, option: 13 } as const;
 export interface SocketCalls {
   /** Writes what the kernel takes. @returns the number of bytes, `WOULD_BLOCK`, or another error's number, negative */
   send(fd: number, bytes: Uint8Array, more: boolean): number;
+  /** `send` of bytes at an address, which another thread's memory may have. */
+  sendAt(fd: number, address: number, bytes: number, more: boolean): number;
   /** Reads what is there. @returns the number of bytes, 0 at the end, `WOULD_BLOCK`, or another error's number, negative */
   receive(fd: number, bytes: Uint8Array): number;
   /**
@@ -35,6 +40,8 @@ export interface SocketCalls {
    * @returns how many are ready
    */
   poll(table: Int32Array, count: number, timeoutMs: number): number;
+  /** Closes a descriptor that no object of Node owns. */
+  close(fd: number): void;
   /**
    * Has the kernel send as fast as the other end takes it, for a connection within the host, where nothing can be
    * congested. Some systems' congestion control paces what it sends by a timer (BBR), which costs a third of loopback's
@@ -54,9 +61,12 @@ export function socketCalls(): SocketCalls {
   const ffi = koffi();
   const library = ffi.load(null);
   const send = library.func("send", "intptr_t", ["int", "void *", "size_t", "int"]);
+  const sendAt = library.func("send", "intptr_t", ["int", "intptr_t", "size_t", "int"]);
   const recv = library.func("recv", "intptr_t", ["int", "void *", "size_t", "int"]);
   const poll = library.func("poll", "int", ["void *", "unsigned long", "int"]);
+  const close = library.func("close", "int", ["int"]);
   const setsockopt = library.func("setsockopt", "int", ["int", "int", "int", "void *", "unsigned int"]);
+  const SEND = MSG_NOSIGNAL | MSG_DONTWAIT;
   const reno = Buffer.from("reno");
   const { EINTR } = constants.errno;
   const again = (call: () => number): number => {
@@ -68,9 +78,11 @@ export function socketCalls(): SocketCalls {
     }
   };
   bound = {
-    send: (fd, bytes, more) => again(() => send(fd, bytes, bytes.length, MSG_NOSIGNAL | (more ? MSG_MORE : 0))),
-    receive: (fd, bytes) => again(() => recv(fd, bytes, bytes.length, 0)),
+    send: (fd, bytes, more) => again(() => send(fd, bytes, bytes.length, SEND | (more ? MSG_MORE : 0))),
+    sendAt: (fd, address, bytes, more) => again(() => sendAt(fd, address, bytes, SEND | (more ? MSG_MORE : 0))),
+    receive: (fd, bytes) => again(() => recv(fd, bytes, bytes.length, MSG_DONTWAIT)),
     poll: (table, count, timeoutMs) => Math.max(0, poll(table, count, timeoutMs)),
+    close: (fd) => void close(fd),
     unpaced: (fd) =>
       process.platform === "linux" && setsockopt(fd, CONGESTION.level, CONGESTION.option, reno, reno.length) === 0,
   };

@@ -35,7 +35,7 @@ import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
-import { HIERARCHY_MODES, type HierarchyMode, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
+import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
 import { TcpRank } from "./tcp-rank.ts";
 
@@ -57,6 +57,7 @@ export async function attachTcp(
   const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false, connections = 1 } = options;
   const host = options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK);
   const tls = tlsFromEnvironment(process.env);
+  const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD");
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);
   const flight = new FlightLog(log.memory);
@@ -72,7 +73,8 @@ export async function attachTcp(
       flight,
       calls,
       peers,
-      hierarchy: modeOf(options),
+      hierarchy: modeOf(HIERARCHY_MODES, options.hierarchy, "CHORALE_TCP_HIERARCHY"),
+      sendThread: sendThread === "auto" && tls !== undefined ? "off" : sendThread,
       hostMark: hostMark({ folder: flightFolder, joined }),
       folder: flightFolder,
     });
@@ -83,11 +85,11 @@ export async function attachTcp(
   }
 }
 
-/** @throws InvalidArgumentError for a word that is none */
-function modeOf({ hierarchy }: TcpOptions): HierarchyMode {
-  const given = hierarchy ?? (process.env["CHORALE_TCP_HIERARCHY"] || "auto");
-  const found = HIERARCHY_MODES.find((mode) => mode === given);
-  if (found === undefined) throw new InvalidArgumentError("CHORALE_TCP_HIERARCHY", given, HIERARCHY_MODES.join(", "));
+/** What an option says, or else a variable; "auto" by default. @throws InvalidArgumentError for a word that is none */
+function modeOf<M extends string>(modes: readonly M[], option: M | undefined, variable: string): M {
+  const given = option ?? (process.env[variable] || "auto");
+  const found = modes.find((mode) => mode === given);
+  if (found === undefined) throw new InvalidArgumentError(variable, given, modes.join(", "));
   return found;
 }
 

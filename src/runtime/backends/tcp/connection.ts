@@ -8,6 +8,7 @@ import { getSystemErrorName } from "node:util";
 import { FormatError } from "../../../core/index.ts";
 import { descriptorOf, type SocketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
 import { EAGER_BYTES, HEAD_BYTES, type Head, readHead } from "./frame.ts";
+import type { SendThread } from "./send-thread.ts";
 
 /** What one read takes: the heads and small payloads of many messages. */
 const STAGING_BYTES = 64 * 1024;
@@ -19,6 +20,20 @@ const DIRECT_BYTES = 8 * 1024;
 const KEEP_ALIVE_MS = 5_000;
 /** Reads of one turn, so that one connection does not keep the others waiting. */
 const MAX_READS = 16;
+
+/**
+ * A payload from here on is written by the rank's other thread, where it has one: those of all-reduces from about 8 MiB on gained by
+ * it, and smaller ones did not, nor the pieces of collectives made host by host (tcp-gloo-16-cores-2026-11-24.md in bench/results/).
+ */
+const LENT_BYTES = 320 * 1024;
+
+/** The thread that writes large payloads for a connection. */
+export interface Writer {
+  /** The connection's number in `thread`. */
+  readonly slot: number;
+  /** `undefined` while there is none. */
+  thread(): SendThread | undefined;
+}
 
 /** Who takes what arrives. */
 export interface ConnectionListener {
@@ -48,6 +63,12 @@ export class Connection {
   readonly #peer: string;
   readonly #listener: ConnectionListener;
   readonly #queue: Piece[] = [];
+  readonly #writer: Writer | undefined;
+  /** Who writes what is in the queue, where it is not this thread. */
+  #thread: SendThread | undefined;
+  /** How many pieces of the queue it has, and how many it had written when this thread looked last. */
+  #numLent = 0;
+  #numWritten = 0;
   readonly #headBytes = new Uint8Array(HEAD_BYTES);
   readonly #headWords = new Int32Array(this.#headBytes.buffer);
   #headFill = 0;
@@ -60,7 +81,7 @@ export class Connection {
   /** Why nothing can be written any more; what the peer had sent before is still to be read. */
   #unwritable: Error | undefined;
 
-  constructor(socket: Socket, peer: string, calls: SocketCalls, listener: ConnectionListener) {
+  constructor(socket: Socket, peer: string, calls: SocketCalls, listener: ConnectionListener, writer?: Writer) {
     const fd = descriptorOf(socket);
     if (fd === undefined) throw new FormatError(peer, "has a connection without a descriptor");
     this.socket = socket;
@@ -68,10 +89,17 @@ export class Connection {
     this.#calls = calls;
     this.#peer = peer;
     this.#listener = listener;
+    this.#writer = writer;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.unref();
-    if (socket.remoteAddress !== undefined && socket.remoteAddress === socket.localAddress) calls.unpaced(fd);
+    if (this.isLocal === true) calls.unpaced(fd);
+  }
+
+  /** Whether the other end is on this machine; `undefined` where that cannot be known. */
+  get isLocal(): boolean | undefined {
+    const { remoteAddress, localAddress } = this.socket;
+    return remoteAddress === undefined ? undefined : remoteAddress === localAddress;
   }
 
   /** Begins to take what arrives. @param rest what the handshake read beyond its own end */
@@ -98,6 +126,10 @@ export class Connection {
   get isBlocked(): boolean {
     return !this.#isOver && this.#queue.length > 0;
   }
+  /** Whether another thread writes it. */
+  get isLent(): boolean {
+    return this.#thread !== undefined;
+  }
 
   /**
    * Writes a frame: as much as the kernel takes at once, the rest as it takes it. A payload must stay as it is until
@@ -113,7 +145,8 @@ export class Connection {
     // The piece before may have found the connection broken.
     if (this.#isOver || this.#unwritable !== undefined) return;
     let from = 0;
-    if (this.#queue.length === 0) {
+    if (keeps && bytes.length >= LENT_BYTES) this.#thread ??= this.#writer?.thread();
+    if (this.#queue.length === 0 && this.#thread === undefined) {
       const sent = this.#calls.send(this.fd, bytes, more);
       if (sent === bytes.length) {
         done?.();
@@ -127,10 +160,61 @@ export class Connection {
     }
     const left = from === 0 ? bytes : bytes.subarray(from);
     this.#queue.push({ bytes: keeps ? left : left.slice(), more, done });
+    this.#lend();
+  }
+
+  /** Gives what is in the queue to the thread that writes it, as far as that has room. */
+  #lend(): void {
+    const thread = this.#thread;
+    if (thread === undefined || this.#writer === undefined) return;
+    const { slot } = this.#writer;
+    if (this.#numLent === 0) this.#numWritten = thread.written(slot);
+    for (let next = this.#queue[this.#numLent]; next !== undefined && thread.hasRoom(slot); ) {
+      thread.give(slot, this.fd, next.bytes, next.more);
+      next = this.#queue[++this.#numLent];
+    }
+  }
+
+  /** Hears what the other thread has written. */
+  #settleLent(thread: SendThread, slot: number): void {
+    while (!this.#isOver && this.#numLent > 0 && thread.written(slot) !== this.#numWritten) this.#settleOne();
+    if (this.#isOver || this.#thread === undefined) return;
+    const error = thread.error(slot);
+    if (error < 0 && this.#numLent > 0) {
+      this.#stopWriting(error);
+      return;
+    }
+    if (this.#queue.length === 0) this.#thread = undefined;
+    else this.#lend();
+  }
+
+  #settleOne(): void {
+    this.#numWritten = (this.#numWritten + 1) | 0;
+    this.#numLent--;
+    this.#queue.shift()?.done?.();
+  }
+
+  /** Takes back what another thread has and has not written yet. */
+  #takeBack(): void {
+    const thread = this.#thread;
+    if (thread === undefined || this.#writer === undefined) return;
+    this.#thread = undefined;
+    if (this.#numLent === 0) return;
+    const { written, sent } = thread.take(this.#writer.slot);
+    const done: (Piece | undefined)[] = [];
+    for (; this.#numWritten !== written; this.#numWritten = (this.#numWritten + 1) | 0) done.push(this.#queue.shift());
+    this.#numLent = 0;
+    const first = this.#queue[0];
+    if (first !== undefined && sent > 0) first.bytes = first.bytes.subarray(sent);
+    for (const piece of done) piece?.done?.();
   }
 
   /** Writes what waits, as far as the kernel takes it. */
   flush(): void {
+    if (this.#thread !== undefined && this.#writer !== undefined) {
+      this.#settleLent(this.#thread, this.#writer.slot);
+      return;
+    }
     while (!this.#isOver) {
       const piece = this.#queue[0];
       if (piece === undefined) return;
@@ -217,6 +301,7 @@ export class Connection {
    * arrives of a payload that `isOf` is thrown away.
    */
   letGo(isOf: (head: Head) => boolean): void {
+    this.#takeBack();
     for (const piece of this.#queue) if (piece.done !== undefined) piece.bytes = piece.bytes.slice();
     if (this.#head !== undefined && isOf(this.#head)) this.#payload = new Uint8Array(this.#head.bytes);
   }
@@ -224,12 +309,15 @@ export class Connection {
   /** Lets a peer that is gone say why first: it does so before it ends, and reading finds the end after that. */
   #stopWriting(code: number): void {
     this.#unwritable = broken(code);
+    this.#thread = undefined;
+    this.#numLent = 0;
     this.#queue.length = 0;
   }
 
   /** Ends it. What waits to be written is lost. */
   finish(error: Error | undefined): void {
     if (this.#isOver) return;
+    this.#takeBack();
     this.#isOver = true;
     this.#queue.length = 0;
     this.socket.destroy();

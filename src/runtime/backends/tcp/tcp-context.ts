@@ -9,7 +9,7 @@ import type { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import type { PlanMemory } from "./plan-memory.ts";
 import type { Reducer } from "./reducer.ts";
-import type { HierarchyMode } from "./tcp-handle.ts";
+import type { HierarchyMode, SendThreadMode } from "./tcp-handle.ts";
 import type { WorkPump } from "./tcp-work.ts";
 
 export interface TcpRankOptions {
@@ -25,6 +25,7 @@ export interface TcpRankOptions {
   readonly peers: readonly (PeerSockets | undefined)[];
   /** Whether ranks of a host use its memory; what its host is called, and where its launcher keeps files, if known. */
   readonly hierarchy: HierarchyMode;
+  readonly sendThread: SendThreadMode;
   readonly hostMark: Buffer | undefined;
   readonly folder: string | undefined;
 }

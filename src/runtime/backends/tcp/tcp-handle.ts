@@ -4,6 +4,9 @@ import type { HostHandle } from "../../comm/index.ts";
 /** Whether ranks of a host use its memory: where it is known to be faster, always, or never. */
 export const HIERARCHY_MODES = ["auto", "on", "off"] as const;
 export type HierarchyMode = (typeof HIERARCHY_MODES)[number];
+/** Whether a rank has a thread that writes large payloads: where that gains, always, or never. */
+export const SEND_THREAD_MODES = ["auto", "on", "off"] as const;
+export type SendThreadMode = (typeof SEND_THREAD_MODES)[number];
 
 export interface TcpHandle extends HostHandle {
   readonly kind: "tcp";
@@ -30,4 +33,10 @@ export interface TcpOptions {
    * default), always (`on`) or never (`off`); CHORALE_TCP_HIERARCHY says the same. `off` on one rank counts for its groups.
    */
   readonly hierarchy?: HierarchyMode;
+  /**
+   * Whether a second thread writes the large payloads of a rank while its own reads and reduces: in worlds of four ranks or more,
+   * where this machine has two cores for each rank on it and connections are not encrypted (`auto`, the default), always (`on`) or
+   * never (`off`); CHORALE_TCP_SEND_THREAD says the same.
+   */
+  readonly sendThread?: SendThreadMode;
 }

@@ -2,7 +2,7 @@
 import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
 import { MAX_TCP_RANKS } from "./capabilities.ts";
-import { HIERARCHY_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
+import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
 
 /** More of them gain nothing and cost descriptors. */
@@ -15,8 +15,10 @@ const isConnections: OptionCheck = (value) =>
     ? undefined
     : `an integer from 1 to ${MAX_CONNECTIONS}`;
 
-const isMode: OptionCheck = (value) =>
-  HIERARCHY_MODES.some((mode) => mode === value) ? undefined : `one of ${HIERARCHY_MODES.join(", ")}`;
+const isOneOf =
+  (modes: readonly string[]): OptionCheck =>
+  (value) =>
+    modes.some((mode) => mode === value) ? undefined : `one of ${modes.join(", ")}`;
 
 export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   name: "tcp",
@@ -26,7 +28,8 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
     strictWork: isFlag,
     host: isAddress,
     connections: isConnections,
-    hierarchy: isMode,
+    hierarchy: isOneOf(HIERARCHY_MODES),
+    sendThread: isOneOf(SEND_THREAD_MODES),
   },
   isolations: ["process", "thread"],
   servesPlans: true,

@@ -21,6 +21,7 @@ import { Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
+import { Sender } from "./sender.ts";
 import { SpinBudget } from "./spin.ts";
 import type { FrameTaker, TcpContext, TcpRankOptions } from "./tcp-context.ts";
 import { TcpGroup } from "./tcp-group.ts";
@@ -61,6 +62,7 @@ export class TcpRank implements TcpContext {
   readonly #links: readonly (Link | undefined)[];
   readonly #connections: readonly Connection[];
   readonly #table: Int32Array;
+  readonly #sender: Sender;
   readonly #groups = new Map<number, OpenGroup>();
   readonly #retired = new Set<number>();
   readonly #orphans = new Map<number, Orphan[]>();
@@ -78,9 +80,10 @@ export class TcpRank implements TcpContext {
     const { worldSize, peers } = options;
     this.options = options;
     this.#numOrphans = Array(worldSize).fill(0);
+    this.#sender = new Sender(options);
     this.#links = peers.map((peer, other) => (peer === undefined ? undefined : this.#linkTo(other, peer)));
     this.#connections = this.#links.flatMap((link) => link?.connections ?? []);
-    this.#table = new Int32Array(2 * this.#connections.length);
+    this.#table = new Int32Array(2 * (this.#connections.length + 1));
     const everybody = Array.from({ length: worldSize }, (_, i) => i);
     this.world = this.#open("world", everybody, "world");
     for (const [other, peer] of peers.entries()) {
@@ -155,7 +158,8 @@ export class TcpRank implements TcpContext {
         end: (head, payload) => this.#end(link, head, payload),
         over: (error) => this.#over(link, index === 0, error),
       };
-      return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener);
+      const writer = this.#sender.writer();
+      return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener, writer);
     });
     const link: Link = new Link(rank, address, connections, keys);
     return link;
@@ -306,6 +310,7 @@ export class TcpRank implements TcpContext {
       driver.failHere(error);
     }
     for (const link of this.#links) link?.finish();
+    void this.#sender.close();
   }
 
   /** Says goodbye, and waits until the others have heard it, for a while. */
@@ -325,6 +330,7 @@ export class TcpRank implements TcpContext {
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
     for (const link of this.#links) link?.finish();
+    await this.#sender.close();
   }
 
   // Progress.
@@ -361,17 +367,32 @@ export class TcpRank implements TcpContext {
       for (const connection of this.#connections) {
         if (connection.isOver) continue;
         this.#table[2 * count] = connection.fd;
-        this.#table[2 * count + 1] = connection.isBlocked ? POLL_IN | POLL_OUT : POLL_IN;
+        const waits = connection.isBlocked && !connection.isLent;
+        this.#table[2 * count + 1] = waits ? POLL_IN | POLL_OUT : POLL_IN;
         count++;
       }
-      const ready = this.options.calls.poll(this.#table, count, this.hosts.rest(waitMs));
+      const [fd, events] = this.#sender.watched;
+      this.#table[2 * count] = fd;
+      this.#table[2 * count + 1] = events;
+      const restMs = this.#flushLent() ? 0 : this.#sender.rest(this.hosts.rest(waitMs));
+      const ready = this.options.calls.poll(this.#table, count + 1, restMs);
       if (ready > 0) this.#serve();
+      this.#sender.rise((this.#table[2 * count + 1] ?? 0) >>> 16 !== 0);
+      this.#flushLent();
       this.hosts.rise();
       const now = performance.now();
       for (const { driver } of this.#groups.values()) driver.look(now);
     } finally {
       this.#isTurning = false;
     }
+  }
+
+  /** Hears what another thread has written. @returns whether it was anything */
+  #flushLent(): boolean {
+    if (!this.#sender.hasNews) return false;
+    this.#activeAt = performance.now();
+    for (const connection of this.#connections) if (connection.isLent) connection.flush();
+    return true;
   }
 
   #serve(): void {

@@ -1,0 +1,104 @@
+/** The thread that writes large payloads for a rank, so that the rank reads and reduces meanwhile; see send-thread.ts. */
+import { workerData } from "node:worker_threads";
+import { POLL_IN, POLL_OUT, type SocketCalls, socketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
+import { OWNER, RING, type SendWorkerData, SLOT, slotAt, THREAD, WORD } from "./send-slots.ts";
+
+/** How long it looks again and again for something to do before it sleeps, ms: to be woken takes as long. */
+const SPIN_MS = 0.05;
+/** How long it blocks at a time, ms. */
+const BLOCK_MS = 100;
+
+const {
+  slots: { words, addresses, numSlots },
+  wakeFd,
+} = workerData as SendWorkerData;
+const calls: SocketCalls = socketCalls();
+const table = new Int32Array(2 * (numSlots + 1));
+const byte = new Uint8Array(1);
+const bytes = new Uint8Array(64);
+
+const isAsked = (asked: number) => Atomics.load(words, WORD.asked) !== asked;
+const ends = () => Atomics.load(words, WORD.state) === THREAD.ends;
+
+/** Says that pieces were written, and wakes the program's thread if it blocks. */
+function tellWritten(): void {
+  Atomics.add(words, WORD.written, 1);
+  if (Atomics.exchange(words, WORD.waits, 0) === 1) calls.send(wakeFd, byte, false);
+}
+
+/** Writes what the kernel takes of a slot's pieces. @returns whether it waits for the kernel */
+function write(slot: number): boolean {
+  const at = slotAt(slot);
+  for (;;) {
+    if (Atomics.load(words, at + SLOT.state) !== OWNER.thread) {
+      if (Atomics.compareExchange(words, at + SLOT.state, OWNER.asked, OWNER.program) === OWNER.asked) {
+        Atomics.notify(words, at + SLOT.state);
+      }
+      return false;
+    }
+    const written = words[at + SLOT.written] as number;
+    if (written === Atomics.load(words, at + SLOT.given) || words[at + SLOT.error] !== 0) return false;
+    const piece = written & (RING - 1);
+    const lengthAndMore = words[at + SLOT.pieces + piece] as number;
+    const [length, more] = [lengthAndMore >>> 1, (lengthAndMore & 1) === 1];
+    const done = words[at + SLOT.sent] as number;
+    const address = (addresses[slot * RING + piece] as number) + done;
+    const sent = calls.sendAt(words[at + SLOT.fd] as number, address, length - done, more);
+    if (sent === WOULD_BLOCK) return true;
+    if (sent < 0) {
+      Atomics.store(words, at + SLOT.error, sent);
+      tellWritten();
+      return false;
+    }
+    if (done + sent < length) {
+      words[at + SLOT.sent] = done + sent;
+      continue;
+    }
+    words[at + SLOT.sent] = 0;
+    Atomics.store(words, at + SLOT.written, written + 1);
+    tellWritten();
+  }
+}
+
+function sleep(asked: number): void {
+  const until = performance.now() + SPIN_MS;
+  while (performance.now() < until) if (isAsked(asked)) return;
+  Atomics.wait(words, WORD.asked, asked);
+}
+
+function block(asked: number, count: number): void {
+  table[2 * count] = wakeFd;
+  table[2 * count + 1] = POLL_IN;
+  Atomics.store(words, WORD.polls, 1);
+  if (!isAsked(asked)) calls.poll(table, count + 1, BLOCK_MS);
+  Atomics.store(words, WORD.polls, 0);
+  if ((table[2 * count + 1] as number) >>> 16 !== 0) calls.receive(wakeFd, bytes);
+}
+
+function run(): void {
+  while (!ends()) {
+    const asked = Atomics.load(words, WORD.asked);
+    let count = 0;
+    for (let slot = 0; slot < numSlots; slot++) {
+      if (!write(slot)) continue;
+      table[2 * count] = words[slotAt(slot) + SLOT.fd] as number;
+      table[2 * count + 1] = POLL_OUT;
+      count++;
+    }
+    if (isAsked(asked) || ends()) continue;
+    if (count === 0) sleep(asked);
+    else block(asked, count);
+  }
+}
+
+if (Atomics.compareExchange(words, WORD.state, THREAD.starts, THREAD.runs) === THREAD.starts) {
+  let end: number = THREAD.failed;
+  try {
+    run();
+    end = THREAD.ended;
+  } finally {
+    Atomics.store(words, WORD.state, end);
+    Atomics.notify(words, WORD.state);
+    tellWritten();
+  }
+}

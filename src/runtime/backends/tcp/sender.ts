@@ -1,0 +1,81 @@
+/** Whether a rank has a thread that writes for it (send-thread.ts), which starts when the first large payload leaves. */
+import { availableParallelism } from "node:os";
+import type { SocketCalls } from "../../../foreign/native/index.ts";
+import type { Writer } from "./connection.ts";
+import type { PeerSockets } from "./meet.ts";
+import { SendThread, WAKE_EVENTS } from "./send-thread.ts";
+import type { SendThreadMode } from "./tcp-handle.ts";
+
+/** Fewest other ranks with which it gains: two ranks wait for each other with or without it. */
+const LEAST_PEERS = 3;
+/** Descriptors below zero are none for poll(2). */
+const NOTHING_WATCHED = [-1, 0] as const;
+
+export interface SenderOptions {
+  readonly sendThread: SendThreadMode;
+  readonly calls: SocketCalls;
+  readonly peers: readonly (PeerSockets | undefined)[];
+}
+
+export class Sender {
+  readonly #options: SenderOptions;
+  #numSlots = 0;
+  #thread: SendThread | undefined;
+  #wants: boolean;
+
+  constructor(options: SenderOptions) {
+    this.#options = options;
+    this.#wants = options.sendThread === "on" || (options.sendThread === "auto" && gains(options.peers));
+  }
+
+  /** Makes what a connection asks for the thread. All are made before the first one writes. */
+  writer(): Writer {
+    return { slot: this.#numSlots++, thread: () => this.#whenReady() };
+  }
+
+  #whenReady(): SendThread | undefined {
+    if (!this.#wants) return undefined;
+    try {
+      this.#thread ??= new SendThread(this.#numSlots, this.#options.calls);
+    } catch {
+      // Out of descriptors or threads: the rank's own thread writes, as it does without.
+      this.#wants = false;
+    }
+    return this.#thread?.isReady === true ? this.#thread : undefined;
+  }
+
+  /** What to poll for it: a descriptor and its events. */
+  get watched(): readonly [number, number] {
+    return this.#thread === undefined ? NOTHING_WATCHED : [this.#thread.wakeFd, WAKE_EVENTS];
+  }
+
+  /** Whether it has written something since this was asked last. */
+  get hasNews(): boolean {
+    return this.#thread?.hasNews === true;
+  }
+
+  /** The rank's thread is about to poll for up to `waitMs`. @returns for how long it may */
+  rest(waitMs: number): number {
+    return waitMs > 0 && this.#thread?.rest() === false ? 0 : waitMs;
+  }
+
+  /** The rank's thread has polled. @param isWoken whether what is watched was ready */
+  rise(isWoken: boolean): void {
+    this.#thread?.rise(isWoken);
+  }
+
+  /** Ends it at once. @returns when its own resources are free too */
+  async close(): Promise<void> {
+    const thread = this.#thread;
+    this.#wants = false;
+    this.#thread = undefined;
+    await thread?.close();
+  }
+}
+
+/** Whether a world has enough ranks, and this machine two cores for each of those that are on it. */
+function gains(all: readonly (PeerSockets | undefined)[]): boolean {
+  const peers = all.filter((peer) => peer !== undefined);
+  const isHere = ({ sockets: [first] }: PeerSockets) => first?.socket.remoteAddress === first?.socket.localAddress;
+  return peers.length >= LEAST_PEERS && availableParallelism() >= 2 * (1 + peers.filter(isHere).length);
+}
