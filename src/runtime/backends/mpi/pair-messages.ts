@@ -86,15 +86,8 @@ export class PairMessages {
     const { input } = checked;
     const { span: own, staged } = this.#memory(checked);
     const turn = this.#turn("send", peer);
-    let isCopied = staged.length === 0;
-    let isCopying = false;
     // Not before its turn: an earlier call may have yet to write the tensor.
-    const isHere = () => {
-      if (!isCopied && !isCopying) for (const one of staged) one.download();
-      isCopying = true;
-      isCopied ||= staged.every((one) => one.isDone());
-      return isCopied;
-    };
+    const isHere = () => staged.every((one) => one.bring());
     const handOver: Activity = {
       stepped: false,
       begin: (target) => {

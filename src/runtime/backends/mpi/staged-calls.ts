@@ -18,6 +18,7 @@ export class StagedTensor {
   readonly #pinned: PinnedBuffer | undefined;
   readonly #allocation: Allocation;
   #event: CudaEvent | undefined;
+  #isBrought = false;
   #isOver = false;
 
   /**
@@ -44,6 +45,13 @@ export class StagedTensor {
   /** Issues the copy to the host, behind what the main stream was given. */
   download(): void {
     this.#copy("cuMemcpyDtoHAsync_v2", BigInt(this.span.address), this.#address);
+  }
+
+  /** Issues the copy to the host, the first time. @returns whether it is done */
+  bring(): boolean {
+    if (!this.#isBrought) this.download();
+    this.#isBrought = true;
+    return this.isDone();
   }
 
   /** Issues the copy to the device. */
