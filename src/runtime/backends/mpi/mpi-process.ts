@@ -13,6 +13,10 @@ import { StagingPool } from "./staging-pool.ts";
 
 /** Tag of the messages by which a group is made; one group of a rank is made at a time. */
 const GROUP_TAG = 20;
+/** Room for the largest message about calls (notice-messages.ts), which names a failure. */
+export const MOST_NOTICE_BYTES = 256 * 1024;
+/** How long the last words of a rank that leaves may take, ms. */
+export const LAST_WORDS_MS = 2000;
 
 export class MpiProcess {
   readonly library: MpiLibrary;
@@ -95,7 +99,31 @@ export class MpiProcess {
   #finalize(code: number): void {
     if (this.broken || this.numWorlds > 0 || (process.exitCode ?? code) !== 0) return;
     if (this.library.integer("MPI_Finalized", (out) => this.library.api.MPI_Finalized(out)) !== 0) return;
+    if (this.#noticeComm !== undefined) this.#takeLastWords(this.#noticeComm);
     this.library.api.MPI_Finalize();
+  }
+
+  /** Receives what others said as they left, when all have: MPICH's UCX complains on standard output of what nobody received. */
+  #takeLastWords(comm: number): void {
+    const { api, abi, handles } = this.library;
+    const room = this.addresses.fresh(MOST_NOTICE_BYTES);
+    const flag = new Int32Array(new ArrayBuffer(4));
+    const flagAt = this.addresses.of(flag);
+    const receive = (tag: number) => {
+      for (;;) {
+        if (api.MPI_Iprobe(abi.anySource, tag, comm, flagAt, abi.statusIgnore) !== 0 || flag[0] === 0) return;
+        const from = [abi.anySource, tag, comm, abi.statusIgnore] as const;
+        if (api.MPI_Recv(room.address, room.bytes.length, handles.byte, ...from) !== 0) return;
+      }
+    };
+    const request = this.requests.take();
+    if (api.MPI_Ibarrier(comm, request) !== 0) return;
+    const until = performance.now() + LAST_WORDS_MS;
+    let haveAllLeft = false;
+    do {
+      haveAllLeft = this.requests.done(request);
+      for (let tag = 1; tag <= this.numJoined; tag++) receive(tag);
+    } while (!haveAllLeft && performance.now() < until);
   }
 }
 

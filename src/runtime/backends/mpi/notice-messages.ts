@@ -7,17 +7,13 @@
  */
 import { ControlSegment, controlBytes, NOTICE, noticeOf } from "../../memory/index.ts";
 import { type MirrorMessage, NoticeMirror } from "../../progress/index.ts";
-import type { MpiProcess } from "./mpi-process.ts";
+import { LAST_WORDS_MS, MOST_NOTICE_BYTES, type MpiProcess } from "./mpi-process.ts";
 
 /** First words of a message: its kind, who sent it, and the bytes that follow. */
 const HEAD_WORDS = 3;
 const KIND = { notices: 0, other: 1 } as const;
 /** Most words of notices in one message: MPI sends what is smaller at once, whether or not it is received yet. */
 const MOST_WORDS = 768;
-/** Room for the largest message, which names a failure. */
-const ROOM_BYTES = 256 * 1024;
-/** How long the last words of a rank that leaves may take to go out, ms. */
-const LAST_WORDS_MS = 2000;
 
 /** A message on its way. */
 interface Sent {
@@ -51,7 +47,7 @@ export class NoticeMessages {
     this.#tag = tag;
     this.#rank = mpi.rank;
     this.#others = Array.from({ length: ranks }, (_, rank) => rank).filter((rank) => rank !== mpi.rank);
-    this.#room = new Int32Array(new ArrayBuffer(ROOM_BYTES));
+    this.#room = new Int32Array(new ArrayBuffer(MOST_NOTICE_BYTES));
     this.#roomAt = mpi.addresses.of(this.#room);
     this.#flagAt = mpi.addresses.of(this.#flag);
     this.segment = new ControlSegment(new SharedArrayBuffer(controlBytes(ranks, true)), ranks, 0, true);
@@ -144,7 +140,7 @@ export class NoticeMessages {
         this.#mpi.library.check("MPI_Iprobe", probed);
         if (this.#flag[0] === 0) return;
         const got = api.MPI_Recv(
-          ...[this.#roomAt, ROOM_BYTES, handles.byte, anySource, this.#tag, this.#comm, statusIgnore],
+          ...[this.#roomAt, MOST_NOTICE_BYTES, handles.byte, anySource, this.#tag, this.#comm, statusIgnore],
         );
         this.#mpi.library.check("MPI_Recv", got);
         this.#take();
