@@ -1,8 +1,10 @@
 /**
  * Collectives of the mpi backend over pretended hosts (network namespaces, test/campaigns/mpi-hosts.mjs): by MPI alone, host by
- * host, and as measured in the world, each a job of mpirun, in turn, twice; a figure is the lower quartile of all rounds. MPI has
- * shared memory inside a host and TCP between hosts. Open MPI; root on Linux; after `npm run build`:
- *   node bench/mpi-hosts.mjs [--hosts 2] [--ranks 2] [--sizes BYTES,…] [--ops OP,…] [--ms N]
+ * host, and as measured in the world, each a job of mpirun, in turn, `--jobs` times; a figure is the lower quartile of all rounds.
+ * Behind them stands the median over the jobs of what is measured over MPI alone, with the interval that holds it with 95 % (sign
+ * test, from six jobs on): SLOWER where all of that is above 1.03. MPI has shared memory inside a host and TCP between hosts. Open
+ * MPI; root on Linux; after `npm run build`:
+ *   node bench/mpi-hosts.mjs [--hosts 2] [--ranks 2] [--sizes BYTES,…] [--ops OP,…] [--ms N] [--jobs 2] [--ways mpi,exchange,measured]
  * `--ms`: about how long a size of an operation is timed in each job.
  */
 import { mkdtempSync, rmSync } from "node:fs";
@@ -13,7 +15,9 @@ import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 import { oneOf } from "../dist/core/internal.js";
 import { makeHosts } from "../test/campaigns/host-namespaces.mjs";
 import { mpirunInHosts } from "../test/campaigns/mpi-namespaces.mjs";
+import { intervalOf, median } from "./sign-test.mjs";
 
+const WAYS = ["mpi", "exchange", "measured"];
 const OPS = ["all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter"];
 const config = {
   options: {
@@ -22,23 +26,26 @@ const config = {
     sizes: { type: "string", default: "8,8192,65536,1048576,16777216" },
     ops: { type: "string", default: OPS.join() },
     ms: { type: "string", default: "60" },
+    jobs: { type: "string", default: "2" },
+    ways: { type: "string", default: WAYS.join() },
   },
 };
-const { numHosts, perHost, sizes, ops, ms } = flagsOf(import.meta.url, config, ({ values }) => ({
+const { numHosts, perHost, sizes, ops, ms, jobs, ways } = flagsOf(import.meta.url, config, ({ values }) => ({
   numHosts: integer(values.hosts, "--hosts"),
   perHost: integer(values.ranks, "--ranks"),
   sizes: integers(values.sizes, "--sizes", 4),
   ops: values.ops.split(",").map((op) => oneOf(op, "--ops", OPS)),
   ms: integer(values.ms, "--ms"),
+  jobs: integer(values.jobs, "--jobs"),
+  ways: values.ways.split(",").map((way) => oneOf(way, "--ways", WAYS)),
 }));
-const WAYS = ["mpi", "exchange", "measured"];
 const { hosts, remove } = makeHosts(numHosts);
 const folder = mkdtempSync(join(tmpdir(), "chorale-mpi-hosts-"));
 const program = fileURLToPath(new URL("peers/mpi-hosts-rank.mjs", import.meta.url));
 try {
-  /** By way, operation and size: the times of all rounds, us. */
+  /** By way, operation and size: by job, the times of its rounds, us. */
   const times = new Map();
-  for (const way of [...WAYS, ...WAYS]) {
+  for (const way of Array.from({ length: jobs }, (_, job) => (job % 2 === 0 ? ways : ways.toReversed())).flat()) {
     const { found, stderr, status } = mpirunInHosts(hosts, perHost, {
       folder,
       program,
@@ -49,22 +56,30 @@ try {
     if (status !== 0 || found.length !== 1) throw new Error(`mpirun ended with ${status}: ${stderr.slice(-1000)}`);
     for (const { op, bytes, us } of found[0].rows) {
       const key = `${way} ${op} ${bytes}`;
-      times.set(key, [...(times.get(key) ?? []), ...us]);
+      times.set(key, [...(times.get(key) ?? []), us]);
     }
   }
   const figure = (way, op, bytes) => {
-    const all = times.get(`${way} ${op} ${bytes}`).sort((a, b) => a - b);
-    return all[all.length >> 2];
+    const all = (times.get(`${way} ${op} ${bytes}`) ?? []).flat().sort((a, b) => a - b);
+    return all[all.length >> 2] ?? Number.NaN;
+  };
+  const changeOf = (op, bytes) => {
+    const [alone = [], found = []] = ["mpi", "measured"].map((way) => times.get(`${way} ${op} ${bytes}`)?.map(median));
+    const over = found.map((us, job) => us / alone[job]).toSorted((a, b) => a - b);
+    if (alone.length === 0 || over.length === 0) return "";
+    const at = intervalOf(over.length);
+    const [low, high] = [over[at], over.at(-1 - at)];
+    return `${median(over).toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)})${over.length > 5 && low > 1.03 ? " SLOWER" : ""}`;
   };
   process.stdout.write(
-    `${numHosts} hosts of ${perHost}: op, bytes, MPI alone us, host by host us, as measured us, MPI alone / as measured\n`,
+    `${numHosts} hosts of ${perHost}: op, bytes, MPI alone us, host by host us, as measured us, MPI alone / as measured, measured over MPI by jobs (95 %)\n`,
   );
   for (const op of ops) {
     for (const bytes of sizes) {
       const [mpi, exchange, measured] = WAYS.map((way) => figure(way, op, bytes));
       const columns = [mpi, exchange, measured].map((us) => us.toFixed(1).padStart(11));
       process.stdout.write(
-        `${op.padEnd(15)} ${String(bytes).padStart(9)} ${columns.join(" ")} ${(mpi / measured).toFixed(2).padStart(6)}\n`,
+        `${op.padEnd(15)} ${String(bytes).padStart(9)} ${columns.join(" ")} ${(mpi / measured).toFixed(2).padStart(6)} ${changeOf(op, bytes)}\n`,
       );
     }
   }
