@@ -61,17 +61,22 @@ const measure = async (world, { sizes, rounds, ms }) => {
     const output = world.tensor("f32", [bytes / 4]);
     const options = { output };
     const times = [];
-    const callMs = () => {
+    const callMs = (numCalls = 3) => {
       const began = performance.now();
-      for (let i = 0; i < 3; i++) comm.allReduce(input, options).wait();
-      const took = new Float64Array([(performance.now() - began) / 3]);
+      for (let i = 0; i < numCalls; i++) comm.allReduce(input, options).wait();
+      const took = new Float64Array([(performance.now() - began) / numCalls]);
       comm.broadcast(took).wait();
       return took[0];
     };
     // What serves this size may be measured in the first call; small ones are compiled after some ten thousands.
     comm.allReduce(input, options).wait();
-    const numWarm = Math.min(30_000, Math.floor(ms / callMs()));
-    for (let i = 0; i < numWarm; i++) comm.allReduce(input, options).wait();
+    let [warmMs, numWarm, oneMs] = [0, 0, callMs()];
+    while (warmMs < ms && numWarm < 30_000) {
+      const numCalls = Math.min(1000, Math.max(1, Math.floor(ms / 10 / oneMs)));
+      oneMs = callMs(numCalls);
+      warmMs += numCalls * oneMs;
+      numWarm += numCalls;
+    }
     const calls = Math.min(1000, Math.max(1, Math.floor(ms / rounds / Math.min(callMs(), callMs(), callMs()))));
     for (let round = 0; round < rounds; round++) {
       comm.barrier().wait();
