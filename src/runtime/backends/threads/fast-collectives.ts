@@ -68,12 +68,15 @@ export class FastCollectives {
     kernel: number,
     overlaps = false,
   ): PendingWork<Tensor> | undefined {
-    const mayPlan = total >= this.#firstPlan[op.code]!;
-    const planned = mayPlan ? this.#plans.find(op, input.dtype, redop, root, total) : undefined;
-    const isPlanned = planned !== undefined && !planned.isKernel;
-    if (isPlanned && !planned.prepare(overlaps)) return undefined;
+    if (total >= this.#firstPlan[op.code]!) {
+      const planned = this.#plans.find(op, input.dtype, redop, root, total);
+      if (!planned.isKernel) {
+        if (!planned.prepare(overlaps)) return undefined;
+        return this.#issue.plan(planned, op, input, redop, root, from, to, count, part, result, total);
+      }
+    }
     const call = this.#issue.begin(op, input, redop, root, from, to, count, part, kernel);
-    return isPlanned ? this.#issue.plan(planned, call, result, total) : this.#issue.run(call, result, total);
+    return this.#issue.run(call, result, total);
   }
 
   /** Whether a call with these options may take the fast path now. */
@@ -167,8 +170,7 @@ export class FastCollectives {
       const planned = this.#plans.find(OPS.all_reduce, input.dtype, op, 0, bytes);
       if (!planned.isKernel) {
         if (!planned.prepare(from === to)) return undefined;
-        const call = this.#issue.begin(OPS.all_reduce, input, op, 0, from, to, input.size, bytes, kernel);
-        return this.#issue.plan(planned, call, output, bytes);
+        return this.#issue.plan(planned, OPS.all_reduce, input, op, 0, from, to, input.size, bytes, output, bytes);
       }
     }
     return this.#issue.reduceAll(input, output, op, from, to, bytes, kernel);

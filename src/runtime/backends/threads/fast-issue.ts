@@ -7,7 +7,7 @@ import { type PendingWork, packCall, WIRE_OPS, type WireOp } from "../../comm/in
 import { DoneWork } from "./done-work.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
-import { moveShare, shareStart } from "./move.ts";
+import { COPY, moveShare, shareStart } from "./move.ts";
 import { IN_SECOND_PHASE, IN_STRANDS } from "./protocol.ts";
 import { type ExchangeCounts, type Parts, PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
 
@@ -119,6 +119,23 @@ export class FastIssue {
   ): FastCall {
     const call = this.#next(op);
     call.call = this.#wordOf(op, typed.dtype, redop, root);
+    return this.#fill(call, op, typed, redop, root, input, output, count, bytes, kernel);
+  }
+
+  #fill(
+    call: FastCall,
+    { op, code }: CodedOp,
+    typed: Tensor,
+    redop: ReduceOp | undefined,
+    root: number,
+    input: number,
+    output: number,
+    count: number,
+    bytes: number,
+    kernel: number,
+  ): FastCall {
+    call.op = op;
+    call.code = code;
     call.count = count;
     call.input = input;
     call.output = output;
@@ -229,59 +246,103 @@ export class FastIssue {
     return this.#end(call, result, reportedBytes, status);
   }
 
-  /** A call that a plan serves: one call into WebAssembly where all are there. */
-  plan<T>(planned: Planned, call: FastCall, result: T, reportedBytes: number): PendingWork<T> {
+  /**
+   * A call that a plan serves: one call into WebAssembly where all are there, and nothing is noted of a call that is done then.
+   * The arguments are those of `begin`.
+   */
+  plan<T>(
+    planned: Planned,
+    op: CodedOp,
+    typed: Tensor,
+    redop: ReduceOp | undefined,
+    root: number,
+    from: number,
+    to: number,
+    count: number,
+    part: number,
+    result: T,
+    reportedBytes: number,
+  ): PendingWork<T> {
+    const input = planned.reads ? from : 0;
+    const output = planned.writes ? to : 0;
+    if (reportedBytes > EAGER_BYTES || !planned.bind(part)) {
+      const call = this.begin(op, typed, redop, root, input, output, count, part, COPY);
+      return this.#latePlan(planned, call, result, reportedBytes);
+    }
     const engine = this.#engine;
     const { wasm, member, driver } = engine;
-    const run = planned.running(call.bytes);
-    if (!planned.reads) call.input = 0;
-    if (!planned.writes) call.output = 0;
-    // Without memory for this size the group fails: the engine meets the error again, and reports it.
-    if (!planned.bind(call.bytes)) {
-      this.#serve(call, planned, run);
-      return this.#hand(call, result, reportedBytes, PHASE.queued);
-    }
-    const stamp = stampOf(call.seq);
-    const { count, input, output } = call;
+    const seq = engine.nextSeq++;
+    driver.count(seq);
+    const issuedAt = engine.sampled() ? performance.now() : -1;
+    const word = this.#wordOf(op, typed.dtype, redop, root);
+    const { prepared, endsAlone } = planned.running(part);
+    const [context, spins, alone] = [prepared.context, driver.issueSpins, endsAlone ? 1 : 0];
     const { extra } = planned;
-    if (reportedBytes > EAGER_BYTES) {
-      this.#serve(call, planned, run);
-      wasm.publish(member, stamp, call.call, count, extra, input, output);
-      return this.#end(call, result, reportedBytes, 1);
-    }
-    const { prepared, endsAlone } = run;
-    const [context, spins, alone] = [prepared.context, driver.issueSpins, Number(endsAlone)];
-    const status = wasm.runPlan(member, stamp, call.call, count, extra, input, output, context, spins, alone);
+    const status = wasm.runPlan(member, stampOf(seq), word, count, extra, input, output, context, spins, alone);
     if (status === 0 || status >= IN_SECOND_PHASE) {
-      if (engine.plans.hasRetired) engine.plans.arrived(call.seq);
+      if (engine.plans.hasRetired) engine.plans.arrived(seq);
       if (prepared.hasOutgrown) prepared.giveBackOutgrown();
     }
-    if (status !== 0) this.#serve(call, planned, run);
-    else if (planned.choice !== undefined) planned.choice.calls++;
-    return this.#end(call, result, reportedBytes, status);
+    if (status === 0) {
+      if (planned.choice !== undefined) planned.choice.calls++;
+      return this.#done(seq, op, word, count, issuedAt, result, reportedBytes);
+    }
+    const call = this.#fill(this.#call, op, typed, redop, root, input, output, count, part, COPY);
+    call.seq = seq;
+    call.call = word;
+    call.issuedAt = issuedAt;
+    this.#serve(call, planned);
+    return this.#left(call, result, reportedBytes, status);
+  }
+
+  /** A plan that does not run now: it is large, or the group fails for want of memory. The engine meets that error again. */
+  #latePlan<T>(planned: Planned, call: FastCall, result: T, reportedBytes: number): PendingWork<T> {
+    const { wasm, member } = this.#engine;
+    const isBound = planned.bind(call.bytes);
+    this.#serve(call, planned);
+    if (!isBound) return this.#hand(call, result, reportedBytes, PHASE.queued);
+    wasm.publish(member, stampOf(call.seq), call.call, call.count, call.extra, call.input, call.output);
+    return this.#left(call, result, reportedBytes, 1);
   }
 
   /** Notes what serves a call that has to wait: of one that is done at once nobody asks. */
-  #serve(call: FastCall, planned: Planned, run: RunningPlan): void {
+  #serve(call: FastCall, planned: Planned): void {
     call.choice = planned.choice;
     call.extra = planned.extra;
     call.detail = planned.detail;
-    call.run = run;
+    call.run = planned.running(call.bytes);
   }
 
   /** Ends a call of this status, or leaves what is missing to the engine. */
   #end<T>(call: FastCall, result: T, reportedBytes: number, status: number): PendingWork<T> {
+    if (status !== 0) return this.#left(call, result, reportedBytes, status);
+    const done = this.#done(call.seq, call, call.call, call.count, call.issuedAt, result, reportedBytes);
+    this.#forget(call);
+    return done;
+  }
+
+  /** Counts a call that is done, and notes it for the flight recorder. */
+  #done<T>(
+    seq: number,
+    { op, code }: CodedOp,
+    word: number,
+    count: number,
+    issuedAt: number,
+    result: T,
+    reportedBytes: number,
+  ): PendingWork<T> {
     const engine = this.#engine;
-    if (status === 0) {
-      const { seq, op } = call;
-      const counter = engine.counters.byCode[call.code]!;
-      counter.calls++;
-      counter.bytes += reportedBytes;
-      if (call.issuedAt >= 0) counter.time((performance.now() - call.issuedAt) * 1000);
-      engine.flight.note(engine.block, seq, call.call, call.count, 1);
-      this.#forget(call);
-      return new DoneWork<T>(seq, op, engine.name, result);
-    }
+    const counter = engine.counters.byCode[code]!;
+    counter.calls++;
+    counter.bytes += reportedBytes;
+    if (issuedAt >= 0) counter.time((performance.now() - issuedAt) * 1000);
+    engine.flight.note(engine.block, seq, word, count, 1);
+    return new DoneWork<T>(seq, op, engine.name, result);
+  }
+
+  /** Leaves what is missing of a call to the engine. */
+  #left<T>(call: FastCall, result: T, reportedBytes: number, status: number): PendingWork<T> {
+    const engine = this.#engine;
     const work = this.#work(call, result, reportedBytes);
     const phase = status >= IN_STRANDS ? PHASE.strands : status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving;
     engine.adopt(work, phase);

@@ -56,6 +56,14 @@ export interface PlanRun {
   readonly op: KernelOp;
   /** What it is kept by. */
   readonly name: string;
+  readonly use: PlanUse;
+}
+
+/** Whether a plan is still kept, and since when it was not run. */
+interface PlanUse {
+  isKept: boolean;
+  /** Number of the call that used it last. */
+  seq: number;
 }
 
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
@@ -74,7 +82,7 @@ function blockLayout(plan: ExecutionPlan) {
 export class PlanRuns {
   readonly #engine: PlanEngine;
   readonly #open = new Map<string, PlanRun>();
-  /** The last one of `#open`: a repeated call finds it without making the name. */
+  /** A repeated call finds it without making the name. */
   #latest: PlanRun | undefined;
   /** Plans that made room: calls numbered below `until` may still run them, on this rank or another. */
   readonly #retired: { readonly run: PlanRun; readonly until: number }[] = [];
@@ -90,39 +98,24 @@ export class PlanRuns {
    */
   open(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {
     const latest = this.#latest;
-    if (latest !== undefined && latest.hash === hash && latest.prepared.dtype === dtype && latest.op === op)
-      return latest;
-    this.#latest = this.#find(plan, hash, dtype, op);
-    return this.#latest;
-  }
-
-  /** Whether it is the one that was opened last. */
-  isLatest(run: PlanRun): boolean {
-    return this.#latest === run;
+    const isLatest = latest?.hash === hash && latest.prepared.dtype === dtype && latest.op === op && latest.use.isKept;
+    const found = isLatest ? latest : this.#find(plan, hash, dtype, op);
+    found.use.seq = this.#engine.nextSeq;
+    this.#latest = found;
+    return found;
   }
 
   /** As `open` for a plan that was opened before. @returns false when it made room for others meanwhile */
-  again(run: PlanRun): boolean {
-    if (this.#latest === run) return true;
-    if (this.#open.get(run.name) !== run) return false;
-    this.#keep(run);
-    this.#latest = run;
+  again({ use }: PlanRun): boolean {
+    if (!use.isKept) return false;
+    use.seq = this.#engine.nextSeq;
     return true;
-  }
-
-  /** The last one of a Map is the one used last. */
-  #keep(run: PlanRun): void {
-    this.#open.delete(run.name);
-    this.#open.set(run.name, run);
   }
 
   #find(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {
     const name = `${hash} ${dtype} ${op}`;
     const known = this.#open.get(name);
-    if (known !== undefined) {
-      this.#keep(known);
-      return known;
-    }
+    if (known !== undefined) return known;
     const engine = this.#engine;
     const { heap, me } = engine;
     const layout = blockLayout(plan);
@@ -151,18 +144,20 @@ export class PlanRuns {
     }
     heap.words(block + layout.sizeBytes)[own(layout.contexts, 4, me) / 4] = prepared.context;
     const hashWord = Number.parseInt(hash.slice(0, 8), 16) ^ Number.parseInt(hash.slice(8), 16);
-    const made = { prepared, block, hash, hashWord, op, name };
+    const made = { prepared, block, hash, hashWord, op, name, use: { isKept: true, seq: engine.nextSeq } };
+    if (this.#open.size >= MAX_PREPARED) this.#forgetOldest();
     this.#open.set(name, made);
-    if (this.#open.size > MAX_PREPARED) this.#forgetOldest();
     return made;
   }
 
+  /** Of plans that the same call used, the one that was opened first. */
   #forgetOldest(): void {
-    for (const [name, run] of this.#open) {
-      this.#open.delete(name);
-      this.#retired.push({ run, until: this.#engine.nextSeq });
-      return;
-    }
+    let oldest: PlanRun | undefined;
+    for (const run of this.#open.values()) if (oldest === undefined || run.use.seq < oldest.use.seq) oldest = run;
+    if (oldest === undefined) return;
+    oldest.use.isKept = false;
+    this.#open.delete(oldest.name);
+    this.#retired.push({ run: oldest, until: this.#engine.nextSeq });
   }
 
   /** Whether `arrived` has anything to do. */

@@ -98,7 +98,7 @@ export class PlannedCall {
     const serving = this.#serving;
     if (serving === undefined || !this.#isPlain || (overlaps && !serving.worksInPlace())) return false;
     const { plans, size } = this.#group;
-    if (this.#run !== undefined && (plans.isLatest(this.#run) || plans.again(this.#run))) return true;
+    if (this.#run !== undefined && plans.again(this.#run)) return true;
     const op = this.redop ?? "sum";
     const run = plans.open(serving.plan, serving.hash, this.dtype, op);
     if (op === "avg") run.prepared.parameter(op, size);

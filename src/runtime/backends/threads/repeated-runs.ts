@@ -10,7 +10,6 @@ import { isCarriedAsIs } from "../../executor/internal.ts";
 import { apart, isRefused } from "./argument-checks.ts";
 import { FastIssue, OPS } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
-import { COPY } from "./move.ts";
 import type { PlanRun } from "./plan-runs.ts";
 import { plainExtra, planDetail } from "./plan-work.ts";
 import { type Arena, ownTensor } from "./storage.ts";
@@ -137,8 +136,8 @@ export class RepeatedRuns {
     if (partBytes < 0 || !engine.plans.again(known.run)) return undefined;
     const typed = (input ?? output) as Tensor;
     const count = partBytes / sizeOf(known.dtype);
-    const call = this.#issue.begin(OPS.run, typed, known.op, 0, from, to, count, partBytes, COPY);
-    return this.#issue.plan(known, call, output, Math.max(inputBytes, outputBytes));
+    const reported = Math.max(inputBytes, outputBytes);
+    return this.#issue.plan(known, OPS.run, typed, known.op, 0, from, to, count, partBytes, output, reported);
   }
 
   #find(given: Runnable, dtype: DType, op: ReduceOp | undefined): KnownRun | undefined {

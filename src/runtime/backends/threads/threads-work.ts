@@ -19,8 +19,9 @@ export interface RunningPlan extends PlanRun {
 
 /** A plan's run of one size. Field by field: objects of one shape, however many sizes there are. */
 export function runningPlan(run: PlanRun, plan: ExecutionPlan, partBytes: number, endsAlone: boolean): RunningPlan {
-  const { prepared, block, hash, hashWord, op, name } = run;
-  return { prepared, block, hash, hashWord, op, name, plan, partBytes, endsAlone: endsAlone && !prepared.endsTogether };
+  const { prepared, block, hash, hashWord, op, name, use } = run;
+  const alone = endsAlone && !prepared.endsTogether;
+  return { prepared, block, hash, hashWord, op, name, use, plan, partBytes, endsAlone: alone };
 }
 
 /** A buffer of parts of different sizes, in bytes. */
