@@ -1,6 +1,11 @@
 /** Records that ranks spare which have met, and whose strands one thread runs. */
 import { describe, expect, it } from "vitest";
-import { onePassAllGather, onePassReduce, twoShotFusedReadAllReduce } from "../../../authoring/algorithms/index.ts";
+import {
+  onePassAllGather,
+  onePassReduce,
+  onePassReduceScatter,
+  twoShotFusedReadAllReduce,
+} from "../../../authoring/algorithms/index.ts";
 import { allReduce, compile, type Program, program, reduce } from "../../../authoring/language/index.ts";
 import { leadingSync } from "./leading-sync.ts";
 import { lowerRank } from "./lower.ts";
@@ -21,6 +26,17 @@ describe("the records of a rank", () => {
     const made = onePassAllGather({ numRanks: 3 });
     expect(codes(made, true)).toEqual([["move to 3", "signal", "wait", "end"]]);
     expect(codes(made, false)[0]?.filter((code) => code === "copy to 1")).toHaveLength(3);
+  });
+
+  it("add in rank order where all ranks share memory, whichever rank adds", () => {
+    const made = compile(onePassReduceScatter({ numRanks: 3 }), { verify: false });
+    const sources = (rank: number, together: boolean) =>
+      lowerRank(made, rank, { met: true, together }).strands.map((records) =>
+        records.flatMap(({ record }) => ("ins" in record ? [record.ins.map((one) => one.rank)] : [])),
+      );
+    for (const rank of [0, 1, 2]) expect(sources(rank, true)).toEqual([[[0, 1, 2]]]);
+    // The program's own order begins with the rank's own part.
+    expect(sources(1, false)).toEqual([[[1, 2, 0]]]);
   });
 
   it("keep a first signal that somebody waits for after data", () => {

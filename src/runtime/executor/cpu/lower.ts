@@ -195,10 +195,13 @@ class Lowering {
         ];
       }
       case "reduce": {
-        const ins = [
+        const sources = [
           ...op.src.map((range, i) => local(range, op.packets && i > 0)),
           ...op.remoteSrc.map((range) => remote(range)),
         ];
+        // In rank order sums are the same to the last bit, whichever rank makes them, and the same as those of kernels.
+        const isOrdered = this.#together && !op.packets;
+        const ins = isOrdered ? sources.toSorted((a, b) => a.rank - b.rank) : sources;
         const arrive = [
           ...(op.packetDst === undefined ? [] : [local(op.packetDst, true)]),
           ...(op.packets ? op.remoteDst.map((range) => remote(range, true)) : []),
