@@ -53,7 +53,14 @@ export const DATA = {
   kernel: 8,
   /** 1: whatever is there is moved, without a look at its flags. */
   raw: 9,
-  ranges: 10,
+  /**
+   * Of a reduction: tables of addresses that lie in memory already, and the first byte behind these addresses; 0 where the
+   * addresses have to be put in a table (direct-tables.ts).
+   */
+  inTable: 10,
+  outTable: 11,
+  start: 12,
+  ranges: 13,
 } as const;
 
 /** Operands of the other records, in words from the record. */

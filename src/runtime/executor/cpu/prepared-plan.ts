@@ -16,6 +16,7 @@ import { described } from "../../../core/internal.ts";
 import type { ExecutorMemory, Transport } from "../transport.ts";
 import { initContext, setParameter } from "../wasm/kernel-context.ts";
 import { CONTEXT, type KernelOp } from "../wasm/reduce-kernels.ts";
+import { findTables } from "./direct-tables.ts";
 import { withFarRanks } from "./far-records.ts";
 import { BASE, BODIES, COUNTER_BYTES, DATA, LOOP, RECORD, RUN, STRAND, TILE_BYTES } from "./image.ts";
 import type { CounterRef } from "./leading-sync.ts";
@@ -94,6 +95,8 @@ export class PreparedPlan {
   readonly #strands: number;
   readonly #numHalves: number;
   readonly #sendsPackets: boolean;
+  /** See `RUN.straight`. */
+  readonly #isStraight: boolean;
   /** Chunks of the largest scratch of any rank: all ranks grow theirs at the same call. */
   readonly #scratchChunks: number;
   #words: Int32Array;
@@ -222,6 +225,7 @@ export class PreparedPlan {
       if (loops[i]! % sizeOf(dtype) !== 0)
         throw new InvalidArgumentError("dtype", dtype, `elements that divide the pipeline's unit of ${loops[i]} bytes`);
     }
+    this.#isStraight = this.#words[this.#run / 4 + RUN.straight] !== 0;
     this.#rows = Int32Array.from(rows);
     this.#loops = Int32Array.from(loops);
     set(RUN.numBases, scratchRanks.size);
@@ -299,6 +303,7 @@ export class PreparedPlan {
       }
       words[at + DATA.length] = length;
       words[at + DATA.lead] = low - origin;
+      if (this.#isStraight) findTables(words, at);
       r = range;
     }
     for (let i = 0; i < this.#loops.length; i += 4) {

@@ -17,7 +17,7 @@ export interface LineParts {
 export function addStart(module: ModuleBuilder, { kernelType, copy, launch, runStrands }: LineParts): FunctionBuilder {
   return module.function({ params: ["i32", "i32"], results: ["i32"] }, (f) => {
     const [run, spins] = [f.param(0), f.param(1)];
-    const [pc, at, left, length, numIn] = f.locals("i32", "i32", "i32", "i32", "i32");
+    const [pc, at, left, length, numIn, start] = f.locals("i32", "i32", "i32", "i32", "i32", "i32");
     const [inTable, outTable, table, source, address] = f.locals("i32", "i32", "i32", "i32", "i32");
     const operand = (index: number) => f.get(pc).mem("i32.load", word(index));
     const nextRange = () => f.get(at).i32(8).op("i32.add").set(at);
@@ -48,6 +48,30 @@ export function addStart(module: ModuleBuilder, { kernelType, copy, launch, runS
             f.if(() => f.get(address, source, length).call(copy));
           },
           () => {
+            operand(DATA.inTable).tee(inTable);
+            f.if(() => {
+              operand(DATA.start).set(start);
+              operand(DATA.outTable).tee(outTable).op("i32.eqz");
+              f.if(() => {
+                f.get(at);
+                operand(DATA.numIn).i32(8).op("i32.mul", "i32.add").set(at);
+                f.get(run).mem("i32.load", word(RUN.outTable)).tee(outTable).set(table);
+                operand(DATA.numOut).set(left);
+                f.loop(() => {
+                  // The kernel adds `start` to every address.
+                  f.get(table);
+                  take().get(start).op("i32.sub").mem("i32.store");
+                  step();
+                  f.get(left).i32(1).op("i32.sub").tee(left).brIf(0);
+                });
+              });
+              f.get(inTable);
+              operand(DATA.numIn).get(outTable);
+              operand(DATA.numOut).get(start, start, length).op("i32.add");
+              f.get(run).mem("i32.load", word(RUN.kernelContext));
+              operand(DATA.kernel).callIndirect(kernelType);
+              operand(RECORD.next).set(pc).br(3);
+            });
             f.get(run).mem("i32.load", word(RUN.inTable)).tee(inTable).set(table);
             operand(DATA.numIn).tee(numIn).set(left);
             f.loop(() => {
