@@ -4,7 +4,8 @@
  * by call block, so that all see the same machine.
  *
  *   --ranks 2,4,8   --ops all_reduce,…   --sizes 1K,…,16M   --repeats 15   --block-us 400   --warm-ms 150
- *   --use NAME[,NAME]  plans of which each serves a world; left out: what `choices: "plans"` names
+ *   --use NAME[,NAME]  plans of which each serves a world, or a word that the option `choices` takes: `plans` (the default) and
+ *                   `shipped`, which differs from kernels from the sizes on that its tables name
  *   --run NAME[,NAME]  in place of worlds of plans, `comm.run` of these plans in the one world, on the tensors of the kernel's
  *                   calls: tensors of worlds lie in other places, which alone can make a tenth. Not in place
  *   --against DIR   in place of plans another build (its dist/ folder), by its shipped choices; may be repeated
@@ -43,6 +44,7 @@ const bytesOf = (text) => {
   const unit = { K: 1024, M: 1024 ** 2 }[text.at(-1)];
   return integer(unit === undefined ? text : text.slice(0, -1), "--sizes") * (unit ?? 1);
 };
+const WORDS = ["plans", "shipped"];
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 
 /** A call of an operation on f32 tensors whose larger buffer has `bytes` bytes. */
@@ -170,23 +172,25 @@ if (isMainThread) {
     against: values.against.map((folder) => pathToFileURL(`${resolve(folder)}/`).href),
     pin: values.pin,
   }));
-  const only = (name) => ({
+  const byName = (source, nameOf) => ({
     schemaVersion: 1,
-    source: name,
+    source,
     date: "2026-01-01",
     tables: work.ops.map((collective) => ({
       backend: "threads",
       collective,
       ranks: [2, 1024],
-      rows: [{ fromBytes: 0, use: name }],
+      rows: [{ fromBytes: 0, use: nameOf(collective) }],
     })),
   });
+  const only = (name) => byName(name, () => name);
+  const kernels = byName("kernels", (op) => (op === "all_reduce" ? "two-shot-kernel" : "direct-kernel"));
   console.log("ranks op bytes plan kernel_us (min) plan_us (min) ratio ratio_of_minima");
   for (const ranks of worlds) {
     const plans = use.length > 0 ? use : against.length > 0 || work.run.length > 0 ? [] : ["plans"];
     const ways = [
-      { name: "kernel", from: lib, choices: "shipped" },
-      ...plans.map((name) => ({ name, from: lib, choices: name === "plans" ? name : only(name) })),
+      { name: "kernel", from: lib, choices: kernels },
+      ...plans.map((name) => ({ name, from: lib, choices: WORDS.includes(name) ? name : only(name) })),
       ...against.map((from) => ({ name: fileURLToPath(from), from, choices: "shipped" })),
     ];
     const names = ways.map(({ name }) => name);

@@ -11,6 +11,7 @@ import { mkdir, readdir, readFile, rename, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { transform } from "esbuild";
+import { writeBuiltPlans } from "./built-plans.mjs";
 import { bundledRooms } from "./bundle-rooms.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -51,6 +52,7 @@ export async function transpileSources() {
   ]);
   // A file that does not parse fails its own tests; it must not keep every other test from running.
   for (const result of results) if (result.status === "rejected") console.error(String(result.reason));
+  await writeBuiltPlans(unit, [unit, out]).catch((error) => console.error(String(error)));
   return out;
 }
 

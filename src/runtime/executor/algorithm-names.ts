@@ -6,6 +6,7 @@
 import { createRequire } from "node:module";
 import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { isBuilt } from "./built-plans.ts";
 import type * as LibraryPlans from "./library-plans.ts";
 import { isServed, type RegisteredAlgorithm, SERVED_COLLECTIVES, type Served } from "./served.ts";
 
@@ -58,8 +59,9 @@ export function registeredAlgorithm(name: string): RegisteredAlgorithm | undefin
 }
 
 /** Whether an algorithm exists, computes `collective`, and is defined for so many ranks. */
-export function isAlgorithmFor({ name, chunks }: Served, collective: CollectiveName, numRanks: number): boolean {
+export function isAlgorithmFor({ name, chunks, label }: Served, collective: CollectiveName, numRanks: number): boolean {
   const own = registered.get(name);
+  if (own === undefined && isBuilt(collective, label, numRanks)) return true;
   const entry = libraryPlans().libraryEntry(name);
   if (own !== undefined && entry !== undefined) throw taken(name);
   if (own !== undefined) return own.collective === collective && (own.numRanks ?? numRanks) === numRanks;

@@ -8,6 +8,7 @@
 import { COLLECTIVE_NAMES, type CollectiveName } from "../../collectives/index.ts";
 import { DTYPE_NAMES, type DType, FormatError, formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { isAlgorithmFor, namesOfAlgorithms } from "./algorithm-names.ts";
+import { hasBuiltPlans } from "./built-plans.ts";
 import { isServed, parseServed, SERVED_COLLECTIVES, type Served } from "./served.ts";
 
 export const CHOICES_SCHEMA_VERSION = 1;
@@ -30,6 +31,8 @@ export interface ChoiceTable {
   readonly dtypes?: readonly DType[];
   /** Which topology it is for, as the backend names it; all when absent. */
   readonly topology?: string;
+  /** Its plans come compiled with the package: where they are missing, as in a bundled program, the next table serves. */
+  readonly built?: true;
   /** By size, the first from 0. */
   readonly rows: readonly ChoiceRow[];
 }
@@ -101,11 +104,12 @@ export function checkChoices(value: unknown, where: string): ChoiceDocument {
     const isRange =
       Number.isInteger(least) && Number.isInteger(most) && (least ?? 0) >= 1 && (most ?? 0) >= (least ?? 0);
     if (!isRange || table.ranks?.length !== 2) throw refuse(`${at}.ranks`, "must be the fewest and the most ranks");
-    const { dtypes, topology, rows } = table;
+    const { dtypes, topology, built, rows } = table;
     if (dtypes !== undefined && !(Array.isArray(dtypes) && dtypes.every((dtype) => DTYPE_NAMES.includes(dtype)))) {
       throw refuse(`${at}.dtypes`, "must be a list of element types");
     }
     if (topology !== undefined && typeof topology !== "string") throw refuse(`${at}.topology`, "must be a text");
+    if (built !== undefined && built !== true) throw refuse(`${at}.built`, "must be true or absent");
     if (!Array.isArray(rows) || rows.length === 0) throw refuse(`${at}.rows`, "must be a list with one row or more");
     rows.forEach((row: Partial<ChoiceRow> | null, j) => {
       const above = j === 0 ? -1 : (rows[j - 1] as ChoiceRow).fromBytes;
@@ -257,6 +261,7 @@ export class Choices {
       numRanks >= least &&
       numRanks <= most &&
       (table.topology === undefined || table.topology === topology) &&
+      (table.built !== true || hasBuiltPlans(numRanks)) &&
       (dtype === undefined || table.dtypes === undefined || table.dtypes.includes(dtype))
     );
   }

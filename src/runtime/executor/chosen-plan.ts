@@ -12,8 +12,9 @@ import {
 import { sizeOf } from "../../core/index.ts";
 import { type Operand, type PlanCall, rolesOf, type TensorCall } from "../comm/index.ts";
 import { libraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
+import { builtPlan } from "./built-plans.ts";
 import type { Choice, Choices } from "./choices.ts";
-import type { ServingPlan } from "./library-plans.ts";
+import type { PlanRequest, ServingPlan } from "./serving-plan.ts";
 
 /** What serves a call, and has to be counted when it is done. @throws InvalidArgumentError for a wrong `algorithm:` */
 export function choiceFor(choices: Choices, { call, algorithm }: TensorCall): Choice | undefined {
@@ -32,8 +33,14 @@ function servingPlanOf(choice: Choice, collective: CollectiveName, numRanks: num
   const byRoot = serving.get(choice) ?? [];
   if (byRoot.length === 0) serving.set(choice, byRoot);
   const { served } = choice;
-  byRoot[root] ??= libraryPlans().servingPlan({ served, collective, numRanks, root }, registeredAlgorithm(served.name));
+  byRoot[root] ??= planFor({ served, collective, numRanks, root });
   return byRoot[root];
+}
+
+function planFor(request: PlanRequest): ServingPlan {
+  const own = registeredAlgorithm(request.served.name);
+  const built = own === undefined ? builtPlan(request) : undefined;
+  return built ?? libraryPlans().servingPlan(request, own);
 }
 
 /** The plan that served a choice's calls with this root before, if one did. */

@@ -4,6 +4,7 @@
  * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
  */
 export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
+export { builtPlanFile, MOST_BUILT_RANKS } from "./built-plans.ts";
 export {
   CHOICES_SCHEMA_VERSION,
   type Choice,
@@ -32,12 +33,12 @@ export { PreparedPlan, strandPositions } from "./cpu/prepared-plan.ts";
 export { reductionDepth } from "./cpu/reduction-depth.ts";
 export { strandLines } from "./cpu/strand-lines.ts";
 export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
-export type { ServingPlan } from "./library-plans.ts";
 export { loadEarly } from "./load-early.ts";
 export { isChoices, machineChoices } from "./machine-choices.ts";
 export { PLAN_CHOICES } from "./plan-choices.ts";
 export { isServed, SERVED_COLLECTIVES } from "./served.ts";
-export { SHIPPED_CHOICES } from "./shipped-choices.ts";
+export type { ServingPlan } from "./serving-plan.ts";
+export { builtUses, SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { registerStoredPlans } from "./stored-plans.ts";
 export { type ExecutorMemory, type FarForm, type FarPlace, type FarPort, REACHES, type Reach } from "./transport.ts";
 export { type FunctionBuilder, type Local, ModuleBuilder, type Signature } from "./wasm/assembler.ts";

@@ -9,16 +9,9 @@ import { provePlan, provePlanOnce } from "../../authoring/verifier/index.ts";
 import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
-import { isServed, type RegisteredAlgorithm, type Served } from "./served.ts";
-
-/** A plan that serves a collective, with what its runners ask of it. */
-export interface ServingPlan {
-  readonly plan: ExecutionPlan;
-  readonly hash: string;
-  readonly endsAlone: boolean;
-  /** Whether the plan is right also where a rank's result lies on top of its input. */
-  readonly worksInPlace: () => boolean;
-}
+import { type BuiltPlan, builtPlanKey } from "./built-plans.ts";
+import { isServed, parseServed, type RegisteredAlgorithm } from "./served.ts";
+import type { PlanRequest, ServingPlan } from "./serving-plan.ts";
 
 /** The library's algorithm of a name, if it has one that can serve calls. */
 export function libraryEntry(name: string): AlgorithmEntry | undefined {
@@ -36,14 +29,6 @@ export function libraryNames(collective: CollectiveName, numRanks: number): read
 const plans = new Map<string, ServingPlan>();
 /** All that a library has for some numbers of ranks; a program that makes groups of ever other sizes starts anew. */
 const MAX_PLANS = 512;
-
-/** What tells plans apart. */
-export interface PlanRequest {
-  readonly served: Served;
-  readonly collective: CollectiveName;
-  readonly numRanks: number;
-  readonly root: number;
-}
 
 /**
  * The plan of an algorithm, compiled and proved when it is first asked for.
@@ -124,4 +109,35 @@ function isSameInPlace(
       (key, value: unknown) => (key === "source" ? undefined : value),
     );
   return text(plan) === text(inPlace) && (provePlanOnce(inPlace)?.ok ?? true);
+}
+
+/** Collectives that have a plan for each root. */
+const ROOTED: readonly CollectiveName[] = ["broadcast", "reduce", "gather", "scatter"];
+
+/**
+ * What scripts/built-plans.mjs writes for groups of so many ranks: a line for each plan, of rooted collectives for each root.
+ * @param uses see `builtUses`
+ */
+export function builtPlansText(numRanks: number, uses: readonly (readonly [CollectiveName, string])[]): string {
+  const lines = uses.flatMap(([collective, use]) => {
+    const roots = ROOTED.includes(collective) ? Array.from({ length: numRanks }, (_, root) => root) : [0];
+    return roots.map((root) => builtLine({ served: parseServed(use, []), collective, numRanks, root }));
+  });
+  return lines.map((line) => `${line}\n`).join("");
+}
+
+function builtLine(request: PlanRequest): string {
+  const { plan, hash, endsAlone, worksInPlace } = servingPlan(request, undefined);
+  const proof = proofOf(plan);
+  const built: BuiltPlan = {
+    hash,
+    endsAlone,
+    relaunches: proof?.ok === true && proof.relaunches(),
+    worksInPlace: worksInPlace(),
+    plan: { ...plan, sources: [] },
+  };
+  const text = JSON.stringify(built, (key, value: unknown) =>
+    key === "source" || key === "tables" ? undefined : typeof value === "bigint" ? value.toString() : value,
+  );
+  return `${builtPlanKey(request.collective, request.served.label, request.root)}\t${text}`;
 }

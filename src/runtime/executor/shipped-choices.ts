@@ -2,24 +2,48 @@
  * The tables that come with chorale. A row stands here only if it was measured: the command and the result's file are
  * named beside the tables. The last document that is asked must have a table for every collective of its backends.
  */
-import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
+import { COLLECTIVE_NAMES, type CollectiveName } from "../../collectives/index.ts";
+import { MOST_BUILT_RANKS } from "./built-plans.ts";
 import { CHOICES_SCHEMA_VERSION, type ChoiceDocument, type ChoiceTable } from "./choices.ts";
 
 /** More ranks than any world has. */
 const ANY_RANKS = [1, 1 << 20] as const;
 
-/** Threads of one process move shares of each other's buffers; nothing that was measured is faster in general. */
-const THREADS: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
-  backend: "threads",
-  collective,
-  ranks: ANY_RANKS,
-  rows: [{ fromBytes: 0, use: collective === "all_reduce" ? "two-shot-kernel" : "direct-kernel" }],
-}));
-
 /** Rows by first size. */
 const rows = (...list: readonly (readonly [fromBytes: number, use: string])[]) =>
   list.map(([fromBytes, use]) => ({ fromBytes, use }));
 const [KI, MI, GI] = [1024, 1024 ** 2, 1024 ** 3];
+
+const threadsKernel = (collective: CollectiveName) =>
+  collective === "all_reduce" ? "two-shot-kernel" : "direct-kernel";
+
+/** Plans of one pass do what the kernels do: bench/results/plans-two-cores-2026-11-24.md, "Built-in plans". */
+const THREADS_PLANS: readonly ChoiceTable[] = (
+  [
+    ["all_reduce", 64 * KI, "two-shot-fused-read-all-reduce"],
+    ["reduce", 64 * KI, "one-pass-reduce"],
+    ["reduce_scatter", 64 * KI, "one-pass-reduce-scatter"],
+    ["all_gather", 64 * KI, "one-pass-all-gather"],
+    ["all_to_all", 64 * KI, "one-pass-all-to-all"],
+    ["broadcast", 64 * KI, "one-pass-broadcast"],
+    ["scatter", 64 * KI, "one-pass-scatter"],
+    ["gather", 64 * KI, "direct-gather"],
+  ] as const
+).map(([collective, fromBytes, use]) => ({
+  backend: "threads",
+  collective,
+  ranks: [2, MOST_BUILT_RANKS],
+  built: true,
+  rows: rows([0, threadsKernel(collective)], [fromBytes, use]),
+}));
+
+/** Threads of one process move shares of each other's buffers: what serves where no table of plans does. */
+const THREADS: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
+  backend: "threads",
+  collective,
+  ranks: ANY_RANKS,
+  rows: rows([0, threadsKernel(collective)]),
+}));
 
 /** Packets up to some MiB: no barrier, and right also where a result lies on its input. */
 const packets = (collective: string) =>
@@ -155,5 +179,15 @@ export const SHIPPED_CHOICES: ChoiceDocument = {
   schemaVersion: CHOICES_SCHEMA_VERSION,
   source: "shipped",
   date: "2026-11-24",
-  tables: [...THREADS, ...CUDA, ...MPI],
+  tables: [...THREADS_PLANS, ...THREADS, ...CUDA, ...MPI],
 };
+
+/** The plans that come compiled for groups of so many ranks: those that shipped tables have built, by collective and name. */
+export function builtUses(numRanks: number): readonly (readonly [CollectiveName, string])[] {
+  return SHIPPED_CHOICES.tables
+    .filter(({ built, ranks: [least, most] }) => built === true && numRanks >= least && numRanks <= most)
+    .flatMap(({ collective, rows }) =>
+      [...new Set(rows.map(({ use }) => use))].map((use) => [collective, use] as const),
+    )
+    .filter(([, use]) => !use.endsWith("-kernel"));
+}

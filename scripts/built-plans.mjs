@@ -1,0 +1,65 @@
+/**
+ * Writes the plans that come compiled with the package (src/runtime/executor/built-plans.ts) beside the executor's modules.
+ * They are compiled and proved once for a state of the sources, which takes some three seconds, and kept in .cache/.
+ */
+import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
+import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const EXECUTOR = "runtime/executor";
+/** What the plans are made of: all that is below the executor. */
+const ROOMS = ["core", "collectives", "authoring", EXECUTOR];
+
+/** A word that changes with the sources of the plans. */
+async function stateOfSources() {
+  const hash = createHash("sha256").update(await readFile(fileURLToPath(import.meta.url)));
+  for (const room of ROOMS) {
+    const files = await readdir(join(root, "src", room), { recursive: true });
+    for (const file of files.filter((name) => /(?<!\.test)\.ts$/.test(name)).sort()) {
+      hash.update(file).update(await readFile(join(root, "src", room, file)));
+    }
+  }
+  return hash.digest("hex").slice(0, 16);
+}
+
+/**
+ * @param {string} modules a folder of modules as src/ has them, such as dist/: they compile the plans if need be
+ * @param {readonly string[]} targets folders such as dist/
+ */
+export async function writeBuiltPlans(modules, targets) {
+  const cache = join(root, ".cache/built-plans", await stateOfSources());
+  if (!existsSync(cache)) await compilePlans(modules, cache);
+  for (const file of await readdir(cache)) {
+    const text = await readFile(join(cache, file), "utf8");
+    for (const target of targets) await writeChanged(join(target, EXECUTOR, file), text);
+  }
+}
+
+/** Ranks of another test run may be reading the file. */
+async function writeChanged(path, text) {
+  if (existsSync(path) && (await readFile(path, "utf8")) === text) return;
+  const temporary = `${path}.${process.pid}.tmp`;
+  await writeFile(temporary, text);
+  await rename(temporary, path);
+}
+
+async function compilePlans(modules, folder) {
+  const { builtPlansText } = await import(pathToFileURL(join(modules, EXECUTOR, "library-plans.js")).href);
+  const door = await import(pathToFileURL(join(modules, EXECUTOR, "internal.js")).href);
+  const { MOST_BUILT_RANKS, builtPlanFile, builtUses } = door;
+  const temporary = `${folder}.${process.pid}.tmp`;
+  await mkdir(temporary, { recursive: true });
+  for (let ranks = 2; ranks <= MOST_BUILT_RANKS; ranks++) {
+    await writeFile(join(temporary, builtPlanFile(ranks)), builtPlansText(ranks, builtUses(ranks)));
+  }
+  for (const old of await readdir(dirname(folder))) {
+    if (!old.endsWith(".tmp")) await rm(join(dirname(folder), old), { recursive: true, force: true });
+  }
+  // Two runs may be at it: one of them is first.
+  await rename(temporary, folder).catch((error) => {
+    if (!existsSync(folder)) throw error;
+  });
+}
