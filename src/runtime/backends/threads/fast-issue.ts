@@ -4,6 +4,7 @@
  */
 import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
 import { type PendingWork, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
+import { isRefused } from "./argument-checks.ts";
 import { DoneWork } from "./done-work.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
@@ -29,6 +30,8 @@ const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);
 export interface Planned {
   /** Counts the calls, where a choice is served. */
   readonly choice: { calls: number } | undefined;
+  /** The fingerprint's first word, as `packCall` makes it. */
+  readonly word: number;
   /** Of the plan, in the fingerprint. */
   readonly extra: number;
   readonly detail: string;
@@ -37,8 +40,11 @@ export interface Planned {
   readonly writes: boolean;
   /** The prepared plan as a work of a size has it. */
   running(partBytes: number): RunningPlan;
-  /** Sets the size. @returns false when that failed */
-  bind(partBytes: number): boolean;
+}
+
+/** Sets the size. @returns false when that failed */
+function bind({ prepared, partBytes }: RunningPlan): boolean {
+  return !isRefused(() => prepared.bind(partBytes));
 }
 
 /** The word of the last call of an operation: programs repeat themselves, and packing one looks up three words. */
@@ -265,7 +271,10 @@ export class FastIssue {
   ): PendingWork<T> {
     const input = planned.reads ? from : 0;
     const output = planned.writes ? to : 0;
-    if (reportedBytes > EAGER_BYTES || !planned.bind(part)) {
+    const { word, extra } = planned;
+    const running = planned.running(part);
+    const { prepared, endsAlone, use } = running;
+    if (reportedBytes > EAGER_BYTES || !(prepared.isBoundTo(part) || bind(running))) {
       const call = this.begin(op, typed, redop, root, input, output, count, part, COPY);
       return this.#latePlan(planned, call, result, reportedBytes);
     }
@@ -274,10 +283,8 @@ export class FastIssue {
     const seq = engine.nextSeq++;
     driver.count(seq);
     const issuedAt = engine.sampled() ? performance.now() : -1;
-    const word = this.#wordOf(op, typed.dtype, redop, root);
-    const { prepared, endsAlone } = planned.running(part);
+    use.seq = seq;
     const [context, spins, alone] = [prepared.context, driver.issueSpins, endsAlone ? 1 : 0];
-    const { extra } = planned;
     const status = wasm.runPlan(member, stampOf(seq), word, count, extra, input, output, context, spins, alone);
     if (status === 0 || status >= IN_SECOND_PHASE) {
       if (engine.plans.hasRetired) engine.plans.arrived(seq);
@@ -298,7 +305,9 @@ export class FastIssue {
   /** A plan that does not run now: it is large, or the group fails for want of memory. The engine meets that error again. */
   #latePlan<T>(planned: Planned, call: FastCall, result: T, reportedBytes: number): PendingWork<T> {
     const { wasm, member } = this.#engine;
-    const isBound = planned.bind(call.bytes);
+    const running = planned.running(call.bytes);
+    running.use.seq = call.seq;
+    const isBound = bind(running);
     this.#serve(call, planned);
     if (!isBound) return this.#hand(call, result, reportedBytes, PHASE.queued);
     wasm.publish(member, stampOf(call.seq), call.call, call.count, call.extra, call.input, call.output);

@@ -56,6 +56,7 @@ export interface PlanRun {
   readonly op: KernelOp;
   /** What it is kept by. */
   readonly name: string;
+  /** Whoever issues a call of it notes that it was used. */
   readonly use: PlanUse;
 }
 
@@ -103,13 +104,6 @@ export class PlanRuns {
     found.use.seq = this.#engine.nextSeq;
     this.#latest = found;
     return found;
-  }
-
-  /** As `open` for a plan that was opened before. @returns false when it made room for others meanwhile */
-  again({ use }: PlanRun): boolean {
-    if (!use.isKept) return false;
-    use.seq = this.#engine.nextSeq;
-    return true;
   }
 
   #find(plan: ExecutionPlan, hash: string, dtype: DType, op: KernelOp): PlanRun {

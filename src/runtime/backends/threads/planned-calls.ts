@@ -4,7 +4,7 @@
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { DType, NamedReduceOp } from "../../../core/index.ts";
-import { rolesOf } from "../../comm/index.ts";
+import { packCall, rolesOf } from "../../comm/index.ts";
 import {
   type Choice,
   type Choices,
@@ -13,7 +13,6 @@ import {
   SERVED_OPINION,
   type ServingPlan,
 } from "../../executor/internal.ts";
-import { isRefused } from "./argument-checks.ts";
 import type { CodedOp } from "./fast-issue.ts";
 import type { PlanRun, PlanRuns } from "./plan-runs.ts";
 import { plainExtra, planDetail } from "./plan-work.ts";
@@ -35,6 +34,7 @@ export class PlannedCall {
   readonly dtype: DType;
   readonly redop: NamedReduceOp | undefined;
   readonly root: number;
+  readonly word: number;
   readonly choice: Choice;
   /** A kernel serves them: nothing else is set. */
   readonly isKernel: boolean;
@@ -46,6 +46,10 @@ export class PlannedCall {
   readonly #serving: ServingPlan | undefined;
   /** The values go through the plan as they are. */
   readonly #isPlain: boolean;
+  /** A size that it served: programs repeat themselves. */
+  #lastBytes = -1;
+  /** A result that lies on the input was seen, and is right. */
+  #mayOverlap = false;
   #run: PlanRun | undefined;
   #running: RunningPlan | undefined;
   #extra = 0;
@@ -60,6 +64,7 @@ export class PlannedCall {
     this.dtype = dtype;
     this.redop = redop;
     this.root = root;
+    this.word = packCall(op, dtype, redop, root);
     this.choice = choice;
     this.isKernel = choice.served.kind === "kernel";
     this.#group = group;
@@ -76,8 +81,15 @@ export class PlannedCall {
 
   /** Whether it serves a call of this kind and size. */
   isFor(dtype: DType, redop: NamedReduceOp | undefined, root: number, bytes: number): boolean {
+    const isKind = this.dtype === dtype && this.redop === redop && this.root === root;
+    return isKind && (bytes === this.#lastBytes || this.#reaches(bytes));
+  }
+
+  #reaches(bytes: number): boolean {
     const { fromBytes, toBytes } = this.choice;
-    return this.dtype === dtype && this.redop === redop && this.root === root && bytes >= fromBytes && bytes < toBytes;
+    if (bytes < fromBytes || bytes >= toBytes) return false;
+    this.#lastBytes = bytes;
+    return true;
   }
 
   /** Whether it was made before its plan was: then it has to be made again. */
@@ -95,10 +107,14 @@ export class PlannedCall {
    * @returns false for a call that has to take the careful path
    */
   prepare(overlaps: boolean): boolean {
+    return this.#run?.use.isKept === true && (!overlaps || this.#mayOverlap) ? true : this.#prepareAnew(overlaps);
+  }
+
+  #prepareAnew(overlaps: boolean): boolean {
     const serving = this.#serving;
     if (serving === undefined || !this.#isPlain || (overlaps && !serving.worksInPlace())) return false;
+    this.#mayOverlap ||= overlaps;
     const { plans, size } = this.#group;
-    if (this.#run !== undefined && plans.again(this.#run)) return true;
     const op = this.redop ?? "sum";
     const run = plans.open(serving.plan, serving.hash, this.dtype, op);
     if (op === "avg") run.prepared.parameter(op, size);
@@ -115,16 +131,6 @@ export class PlannedCall {
     const { plan, endsAlone } = this.#serving as ServingPlan;
     this.#running = runningPlan(this.#run as PlanRun, plan, partBytes, endsAlone);
     return this.#running;
-  }
-
-  /** Sets the size. @returns false when that failed */
-  bind(partBytes: number): boolean {
-    return (this.#run as PlanRun).prepared.isBoundTo(partBytes) || this.#bindAnew(partBytes);
-  }
-
-  /** Apart: where a function has a closure, its variables are allocated at every call. */
-  #bindAnew(partBytes: number): boolean {
-    return !isRefused(() => (this.#run as PlanRun).prepared.bind(partBytes));
   }
 }
 

@@ -5,7 +5,7 @@
  */
 import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type NamedReduceOp, type ReduceOp, sizeOf, type Tensor } from "../../../core/index.ts";
-import type { PendingWork, PlanCall, Runnable, RunOptions } from "../../comm/index.ts";
+import { type PendingWork, type PlanCall, packCall, type Runnable, type RunOptions } from "../../comm/index.ts";
 import { isCarriedAsIs } from "../../executor/internal.ts";
 import { apart, isRefused } from "./argument-checks.ts";
 import { FastIssue, OPS } from "./fast-issue.ts";
@@ -24,6 +24,7 @@ class KnownRun {
   readonly plan: ExecutionPlan;
   readonly dtype: DType;
   readonly op: NamedReduceOp;
+  readonly word: number;
   readonly extra: number;
   readonly detail: string;
   readonly reads: boolean;
@@ -44,6 +45,7 @@ class KnownRun {
     this.plan = plan;
     this.dtype = call.dtype;
     this.op = call.op as NamedReduceOp;
+    this.word = packCall("run", this.dtype, this.op, 0);
     this.extra = plainExtra(run.hashWord);
     this.detail = planDetail(call);
     this.reads = input.chunks !== 0;
@@ -76,16 +78,6 @@ class KnownRun {
   /** Of the size that `partBytes` was asked for last. */
   running(): RunningPlan {
     return this.#running as RunningPlan;
-  }
-
-  /** Sets the size. @returns false when that failed */
-  bind(partBytes: number): boolean {
-    return this.run.prepared.isBoundTo(partBytes) || this.#bindAnew(partBytes);
-  }
-
-  /** Apart: where a function has a closure, its variables are allocated at every call. */
-  #bindAnew(partBytes: number): boolean {
-    return !isRefused(() => this.run.prepared.bind(partBytes));
   }
 }
 
@@ -133,7 +125,7 @@ export class RepeatedRuns {
     const [to, outputBytes] = [output?.byteOffset ?? 0, output?.sizeBytes ?? 0];
     if (known.reads && known.writes && !apart(from, inputBytes, to, outputBytes)) return undefined;
     const partBytes = known.partBytes(inputBytes, outputBytes);
-    if (partBytes < 0 || !engine.plans.again(known.run)) return undefined;
+    if (partBytes < 0 || !known.run.use.isKept) return undefined;
     const typed = (input ?? output) as Tensor;
     const count = partBytes / sizeOf(known.dtype);
     const reported = Math.max(inputBytes, outputBytes);
