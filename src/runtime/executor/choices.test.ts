@@ -126,7 +126,7 @@ describe("choices", () => {
     expect(label(new Choices(place(4, "shared-cores"), [own, SHIPPED_CHOICES]), 5)).toBe("binomial-all-reduce");
     expect(label(new Choices(place(5), [own, SHIPPED_CHOICES]), 5)).toBe("two-shot-kernel");
     expect(new Choices(place(9), [own, SHIPPED_CHOICES]).firstPlanBytes("all_reduce")).toBe(Infinity);
-    expect(four.firstPlanBytes("broadcast")).toBe(65_536);
+    expect(four.firstPlanBytes("broadcast")).toBe(32_768);
     expect(four.firstPlanBytes("barrier")).toBe(Infinity);
     expect(four.firstPlanBytes("all_reduce")).toBe(0);
   });
@@ -159,7 +159,7 @@ describe("choices", () => {
     expect(lines).toEqual([
       "chorale select: all_reduce of f32, 100 B, group world of 2 ranks on threads (own-cores): ring-all-reduce, a plan, from 0 B; this-machine 2026-01-02",
       "chorale select: all_reduce of f32, 5 B, group world of 2 ranks on threads (own-cores): two-shot-kernel, a kernel, from 0 B; algorithm:",
-      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 64 KiB; shipped 2026-11-24",
+      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 32 KiB; shipped 2026-11-24",
     ]);
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
   });
