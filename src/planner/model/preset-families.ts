@@ -35,7 +35,7 @@ export const llama = (shape: Shape, context: number, more: Config = {}) => dense
 const qwen2 = (shape: Shape, context = K32, more: Config = {}) => dense("qwen2", shape, context, more);
 const qwen3 = (shape: Shape, context = 40_960, more: Config = {}) =>
   dense("qwen3", shape, context, { head_dim: 128, ...more });
-const qwen3Moe = (shape: Shape, context: number, width: number, numExperts: number): Config =>
+export const qwen3Moe = (shape: Shape, context: number, width: number, numExperts: number): Config =>
   dense("qwen3_moe", shape, context, {
     head_dim: 128,
     moe_intermediate_size: width,
@@ -92,76 +92,88 @@ const gemma3n = (layers: number, columns: number): Config =>
     max_position_embeddings: K32,
   });
 
-const opt = (hidden_size: number, num_hidden_layers: number, num_attention_heads: number): Config => ({
+/** Decoders before Llama: by the names of hidden size, layers and heads, which the presets give in this order. */
+const early =
+  (names: readonly [hidden: string, layers: string, heads: string], rest: Config) =>
+  (...sizes: readonly [hidden: number, layers: number, heads: number]): Config => ({
+    ...Object.fromEntries(names.map((name, index) => [name, sizes[index]])),
+    ...rest,
+  });
+const GPT_NAMES = ["n_embd", "n_layer", "n_head"] as const;
+const opt = early(["hidden_size", "num_hidden_layers", "num_attention_heads"], {
   model_type: "opt",
   dtype: "float16",
-  hidden_size,
-  num_hidden_layers,
-  num_attention_heads,
   vocab_size: 50_272,
   max_position_embeddings: 2048,
 });
-const bloom = (hidden_size: number, n_layer: number, n_head: number): Config => ({
+const bloom = early(["hidden_size", "n_layer", "n_head"], {
   model_type: "bloom",
   dtype: "float16",
-  hidden_size,
-  n_layer,
-  n_head,
   vocab_size: 250_880,
 });
-const gptNeo = (hidden_size: number, num_layers: number, num_heads: number): Config => ({
+const gptNeo = early(["hidden_size", "num_layers", "num_heads"], {
   model_type: "gpt_neo",
   dtype: "float32",
-  hidden_size,
-  num_layers,
-  num_heads,
   vocab_size: 50_257,
 });
-export const gpt2 = (n_embd: number, n_layer: number, n_head: number): Config => ({
-  model_type: "gpt2",
-  dtype: "float32",
-  n_embd,
-  n_layer,
-  n_head,
-  vocab_size: 50_257,
-  n_positions: 1024,
-});
-const bigCode = (n_embd: number, n_layer: number, n_head: number): Config => ({
-  model_type: "gpt_bigcode",
-  dtype: "bfloat16",
-  n_embd,
-  n_layer,
-  n_head,
-  vocab_size: 49_152,
-  n_positions: 8192,
-});
-const mpt = (d_model: number, n_layers: number, n_heads: number): Config => ({
+export const gpt2 = early(GPT_NAMES, { model_type: "gpt2", dtype: "float32", vocab_size: 50_257, n_positions: 1024 });
+const gptBigCode = { model_type: "gpt_bigcode", dtype: "bfloat16", vocab_size: 49_152, n_positions: 8192 };
+const bigCode = early(GPT_NAMES, gptBigCode);
+const mpt = early(["d_model", "n_layers", "n_heads"], {
   model_type: "mpt",
   dtype: "bfloat16",
-  d_model,
-  n_layers,
-  n_heads,
   vocab_size: 50_432,
   max_seq_len: 2048,
+});
+export const falcon = (hidden_size: number, num_hidden_layers: number, num_attention_heads: number, more: Config) => ({
+  model_type: "falcon",
+  dtype: "bfloat16",
+  hidden_size,
+  num_hidden_layers,
+  num_attention_heads,
+  parallel_attn: true,
+  bias: false,
+  vocab_size: 65_024,
+  ...more,
 });
 const neox = (hidden: number, layers: number, heads: number): Config =>
   dense("gpt_neox", [hidden, layers, heads, heads, 4 * hidden, 50_304], 2048, { dtype: "float16" });
 export const LATENT = { kv_lora_rank: 512, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 };
 export const BLOCK_FP8 = { quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] } };
-const deepseekV3 = (model_type: string, more: Config): Config => ({
-  ...dense(model_type, [7168, 61, 128, 128, 18_432, 129_280], 163_840),
-  ...LATENT,
-  q_lora_rank: 1536,
-  moe_intermediate_size: 2048,
-  n_routed_experts: 256,
-  n_shared_experts: 1,
-  num_experts_per_tok: 8,
-  first_k_dense_replace: 3,
-  n_group: 8,
-  topk_group: 4,
-  ...BLOCK_FP8,
-  ...more,
-});
+/**
+ * Models of DeepSeek's kind: columns of an expert, experts, shared ones, how many a token takes, and how many of the first
+ * layers are dense.
+ */
+export function latentMoe(
+  model_type: string,
+  shape: Shape,
+  context: number,
+  [moe_intermediate_size, n_routed_experts, n_shared_experts, num_experts_per_tok, first_k_dense_replace]: readonly [
+    width: number,
+    experts: number,
+    shared: number,
+    perToken: number,
+    dense: number,
+  ],
+  more: Config = {},
+): Config {
+  return {
+    ...dense(model_type, shape, context, LATENT),
+    moe_intermediate_size,
+    n_routed_experts,
+    n_shared_experts,
+    num_experts_per_tok,
+    first_k_dense_replace,
+    ...more,
+  };
+}
+export const deepseekV3 = (model_type: string, more: Config): Config =>
+  latentMoe(model_type, [7168, 61, 128, 128, 18_432, 129_280], 163_840, [2048, 256, 1, 8, 3], {
+    q_lora_rank: 1536,
+    ...BLOCK_FP8,
+    ...more,
+  });
+const LIMITED_GROUPS = { n_group: 8, topk_group: 4 };
 // Its card's checkpoint has the experts in int4.
 const INT4_GROUPS_OF_32 = { quant_method: "awq", bits: 4, group_size: 32 };
 const kimiK2 = deepseekV3("kimi_k2", {
@@ -292,8 +304,8 @@ export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "deepseek-r1-distill-llama-8b": llama([4096, 32, 32, 8, 14_336, 128_256], K128),
   "deepseek-r1-distill-llama-70b": llama(LLAMA3_70B, K128),
   "deepseek-r1-0528-qwen3-8b": qwen3([4096, 36, 32, 8, 12_288, 151_936], K128),
-  "deepseek-v3.1": deepseekV3("deepseek_v3", {}),
-  "deepseek-v3.2": deepseekV3("deepseek_v32", { index_n_heads: 64, index_head_dim: 128 }),
+  "deepseek-v3.1": deepseekV3("deepseek_v3", LIMITED_GROUPS),
+  "deepseek-v3.2": deepseekV3("deepseek_v32", { ...LIMITED_GROUPS, index_n_heads: 64, index_head_dim: 128 }),
   "deepseek-llm-7b": llama([4096, 30, 32, 32, 11_008, 102_400], 4096),
   "deepseek-llm-67b": llama([8192, 95, 64, 8, 22_016, 102_400], 4096),
   "deepseek-coder-1.3b": llama([2048, 24, 16, 16, 5504, 32_256], 16_384),
@@ -301,16 +313,9 @@ export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "deepseek-coder-33b": llama([7168, 62, 56, 8, 19_200, 32_256], 16_384),
   "kimi-k2": kimiK2,
   "kimi-k2-thinking": { ...kimiK2, max_position_embeddings: 2 * K128, quantization_config: INT4_GROUPS_OF_32 },
-  "moonlight-16b-a3b": {
-    ...dense("deepseek_v3", [2048, 27, 16, 16, 11_264, 163_840], 8192),
-    ...LATENT,
+  "moonlight-16b-a3b": latentMoe("deepseek_v3", [2048, 27, 16, 16, 11_264, 163_840], 8192, [1408, 64, 2, 6, 1], {
     q_lora_rank: null,
-    moe_intermediate_size: 1408,
-    n_routed_experts: 64,
-    n_shared_experts: 2,
-    num_experts_per_tok: 6,
-    first_k_dense_replace: 1,
-  },
+  }),
   "gemma-3-270m": gemma3([640, 18, 4, 1, 2048, 262_144], 256, 512),
   "gemma-3-12b": withText("gemma3", gemma3([3840, 48, 16, 8, 15_360, 262_208], 256, 1024), SIGLIP),
   "gemma-3-27b": withText("gemma3", gemma3([5376, 62, 32, 16, 21_504, 262_208], 128, 1024), SIGLIP),

@@ -7,7 +7,7 @@
  * Jamba Large, LFM2 but for 350M, MLP widths of Ministral 8B and 14B and of Falcon-H1 34B, and its vocabulary.
  */
 import { wordTable } from "../../core/index.ts";
-import { BLOCK_FP8, type Config, dense, LATENT, tied, withText } from "./preset-families.ts";
+import { BLOCK_FP8, type Config, dense, latentMoe, tied, withText } from "./preset-families.ts";
 
 const K256 = 262_144;
 const K128 = 131_072;
@@ -81,21 +81,14 @@ const gemma4Large = (shape: Shape, num_global_key_value_heads: number, more: Con
     { hidden_size: 1152, num_hidden_layers: 27, intermediate_size: 4304 },
   );
 
-const glm5: Config = {
-  ...dense("glm_moe_dsa", [6144, 78, 64, 64, 12_288, 154_880], 202_752),
-  kv_lora_rank: 512,
+/** GLM's latent attention, wider than DeepSeek's. */
+const GLM_LATENT = { qk_nope_head_dim: 192, v_head_dim: 256 };
+const glm5 = latentMoe("glm_moe_dsa", [6144, 78, 64, 64, 12_288, 154_880], 202_752, [2048, 256, 1, 8, 3], {
+  ...GLM_LATENT,
   q_lora_rank: 2048,
-  qk_nope_head_dim: 192,
-  qk_rope_head_dim: 64,
-  v_head_dim: 256,
   index_n_heads: 32,
   index_head_dim: 128,
-  moe_intermediate_size: 2048,
-  n_routed_experts: 256,
-  n_shared_experts: 1,
-  num_experts_per_tok: 8,
-  first_k_dense_replace: 3,
-};
+});
 
 /** Nemotron 3: hidden size, attention heads, Mamba heads, experts, how many a token takes, columns of an expert. */
 function nemotron3(
@@ -206,19 +199,10 @@ export const CONFIGS_OF_2026: Readonly<Record<string, Config>> = wordTable({
     max_position_embeddings: M1,
     indexer_types: Array.from({ length: 78 }, (_, index) => (index < 3 || (index - 2) % 4 === 0 ? "full" : "shared")),
   },
-  "glm-4.7-flash": {
-    ...dense("glm4_moe_lite", [2048, 47, 20, 20, 10_240, 154_880], 202_752),
-    kv_lora_rank: 512,
+  "glm-4.7-flash": latentMoe("glm4_moe_lite", [2048, 47, 20, 20, 10_240, 154_880], 202_752, [1536, 64, 1, 4, 1], {
+    ...GLM_LATENT,
     q_lora_rank: 768,
-    qk_nope_head_dim: 192,
-    qk_rope_head_dim: 64,
-    v_head_dim: 256,
-    moe_intermediate_size: 1536,
-    n_routed_experts: 64,
-    n_shared_experts: 1,
-    num_experts_per_tok: 4,
-    first_k_dense_replace: 1,
-  },
+  }),
   "nemotron-3-nano-30b-a3b": nemotron3(
     [2688, 32, 64, 128, 6, 1856],
     "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
@@ -233,17 +217,10 @@ export const CONFIGS_OF_2026: Readonly<Record<string, Config>> = wordTable({
     "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
     { moe_latent_size: 2048 },
   ),
-  "mistral-large-3": {
-    ...dense("deepseek_v3", [7168, 61, 128, 128, 16_384, 131_072], 294_912),
-    ...LATENT,
+  "mistral-large-3": latentMoe("deepseek_v3", [7168, 61, 128, 128, 16_384, 131_072], 294_912, [4096, 128, 1, 4, 3], {
     q_lora_rank: 1536,
-    moe_intermediate_size: 4096,
-    n_routed_experts: 128,
-    n_shared_experts: 1,
-    num_experts_per_tok: 4,
-    first_k_dense_replace: 3,
     ...BLOCK_FP8,
-  },
+  }),
   "ministral-3-3b": ministral3([3072, 26, 32, 8, 9216, 131_072], tied),
   "ministral-3-8b": ministral3([4096, 34, 32, 8, 14_336, 131_072]),
   "ministral-3-14b": ministral3([5120, 40, 32, 8, 16_384, 131_072]),

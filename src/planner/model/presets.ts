@@ -6,7 +6,19 @@ import { InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { weightFormat } from "../memory/formats.ts";
 import { refuseEncoderDecoderName } from "./encoder-decoders.ts";
 import { modelFromConfig } from "./from-config.ts";
-import { type Config, encoder, FAMILY_CONFIGS, gpt2, LATENT, llama, SIGLIP } from "./preset-families.ts";
+import {
+  type Config,
+  deepseekV3,
+  dense,
+  encoder,
+  FAMILY_CONFIGS,
+  falcon,
+  gpt2,
+  latentMoe,
+  llama,
+  qwen3Moe,
+  SIGLIP,
+} from "./preset-families.ts";
 import { containedPreset, readName } from "./preset-names.ts";
 import { CONFIGS_OF_2026 } from "./presets-of-2026.ts";
 import type { ModelSpec } from "./spec.ts";
@@ -16,49 +28,22 @@ const bf16 = { dtype: "bfloat16" };
 const LLAMA3 = 131_072;
 const qwen25 = { model_type: "qwen2" };
 const qwen3 = { model_type: "qwen3", head_dim: 128 };
+const gemma = { model_type: "gemma", head_dim: 256, tie_word_embeddings: true };
 const gemma2 = { model_type: "gemma2", head_dim: 256, sliding_window: 4096, tie_word_embeddings: true };
 const gemma3 = { model_type: "gemma3_text", head_dim: 256, sliding_window: 1024, tie_word_embeddings: true };
 const phi3 = { model_type: "phi3" };
 const mixtral = { model_type: "mixtral", num_local_experts: 8, num_experts_per_tok: 2 };
-const deepseek = { model_type: "deepseek_v3", ...bf16, ...LATENT };
-const deepseekV3: Config = {
-  ...deepseek,
-  hidden_size: 7168,
-  num_hidden_layers: 61,
-  num_attention_heads: 128,
-  num_key_value_heads: 128,
-  intermediate_size: 18_432,
-  moe_intermediate_size: 2048,
-  n_routed_experts: 256,
-  n_shared_experts: 1,
-  num_experts_per_tok: 8,
-  first_k_dense_replace: 3,
-  q_lora_rank: 1536,
-  vocab_size: 129_280,
-  max_position_embeddings: 163_840,
-  quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] },
-};
 const cohere = { model_type: "cohere", tie_word_embeddings: true };
 const neox = { model_type: "gpt_neox", dtype: "float16", max_position_embeddings: 2048 };
 
-function gptOss(num_hidden_layers: number, num_local_experts: number): Config {
-  return {
-    model_type: "gpt_oss",
-    ...bf16,
-    hidden_size: 2880,
-    num_hidden_layers,
-    num_attention_heads: 64,
-    num_key_value_heads: 8,
+const gptOss = (numLayers: number, num_local_experts: number): Config =>
+  dense("gpt_oss", [2880, numLayers, 64, 8, 2880, 201_088], LLAMA3, {
     head_dim: 64,
-    intermediate_size: 2880,
     num_local_experts,
     num_experts_per_tok: 4,
     sliding_window: 128,
-    vocab_size: 201_088,
-    max_position_embeddings: 131_072,
     quantization_config: { quant_method: "mxfp4" },
-  };
-}
+  });
 
 const LLAMA4_VISION = {
   hidden_size: 1408,
@@ -130,30 +115,10 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "qwen3-8b": llama([4096, 36, 32, 8, 12_288, 151_936], 40_960, qwen3),
   "qwen3-14b": llama([5120, 40, 40, 8, 17_408, 151_936], 40_960, qwen3),
   "qwen3-32b": llama([5120, 64, 64, 8, 25_600, 151_936], 40_960, qwen3),
-  "qwen3-30b-a3b": llama([2048, 48, 32, 4, 6144, 151_936], 40_960, {
-    ...qwen3,
-    model_type: "qwen3_moe",
-    moe_intermediate_size: 768,
-    num_experts: 128,
-    num_experts_per_tok: 8,
-  }),
-  "qwen3-235b-a22b": llama([4096, 94, 64, 4, 12_288, 151_936], 40_960, {
-    ...qwen3,
-    model_type: "qwen3_moe",
-    moe_intermediate_size: 1536,
-    num_experts: 128,
-    num_experts_per_tok: 8,
-  }),
-  "gemma-2b": llama([2048, 18, 8, 1, 16_384, 256_000], 8192, {
-    model_type: "gemma",
-    head_dim: 256,
-    tie_word_embeddings: true,
-  }),
-  "gemma-7b": llama([3072, 28, 16, 16, 24_576, 256_000], 8192, {
-    model_type: "gemma",
-    head_dim: 256,
-    tie_word_embeddings: true,
-  }),
+  "qwen3-30b-a3b": qwen3Moe([2048, 48, 32, 4, 6144, 151_936], 40_960, 768, 128),
+  "qwen3-235b-a22b": qwen3Moe([4096, 94, 64, 4, 12_288, 151_936], 40_960, 1536, 128),
+  "gemma-2b": llama([2048, 18, 8, 1, 16_384, 256_000], 8192, gemma),
+  "gemma-7b": llama([3072, 28, 16, 16, 24_576, 256_000], 8192, gemma),
   "gemma-2-2b": llama([2304, 26, 8, 4, 9216, 256_000], 8192, gemma2),
   "gemma-2-9b": llama([3584, 42, 16, 8, 14_336, 256_000], 8192, gemma2),
   "gemma-2-27b": llama([4608, 46, 32, 16, 36_864, 256_000], 8192, { ...gemma2, head_dim: 128 }),
@@ -180,77 +145,15 @@ export const MODEL_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   "pythia-6.9b": llama([4096, 32, 32, 32, 16_384, 50_432], 2048, neox),
   "gpt-oss-20b": gptOss(24, 32),
   "gpt-oss-120b": gptOss(36, 128),
-  "falcon-7b": {
-    model_type: "falcon",
-    ...bf16,
-    hidden_size: 4544,
-    num_hidden_layers: 32,
-    num_attention_heads: 71,
-    multi_query: true,
-    parallel_attn: true,
-    new_decoder_architecture: false,
-    bias: false,
-    vocab_size: 65_024,
-  },
-  "falcon-40b": {
-    model_type: "falcon",
-    ...bf16,
-    hidden_size: 8192,
-    num_hidden_layers: 60,
-    num_attention_heads: 128,
-    num_kv_heads: 8,
-    parallel_attn: true,
-    new_decoder_architecture: true,
-    bias: false,
-    vocab_size: 65_024,
-  },
-  "falcon-180b": {
-    model_type: "falcon",
-    ...bf16,
-    hidden_size: 14_848,
-    num_hidden_layers: 80,
-    num_attention_heads: 232,
-    num_kv_heads: 8,
-    parallel_attn: true,
-    new_decoder_architecture: true,
-    bias: false,
-    vocab_size: 65_024,
-  },
-  "deepseek-v2-lite": {
-    ...deepseek,
-    model_type: "deepseek_v2",
-    hidden_size: 2048,
-    num_hidden_layers: 27,
-    num_attention_heads: 16,
-    num_key_value_heads: 16,
-    intermediate_size: 10_944,
-    moe_intermediate_size: 1408,
-    n_routed_experts: 64,
-    n_shared_experts: 2,
-    num_experts_per_tok: 6,
-    first_k_dense_replace: 1,
-    vocab_size: 102_400,
-    max_position_embeddings: 163_840,
-  },
-  "deepseek-v2": {
-    ...deepseek,
-    model_type: "deepseek_v2",
-    hidden_size: 5120,
-    num_hidden_layers: 60,
-    num_attention_heads: 128,
-    num_key_value_heads: 128,
-    intermediate_size: 12_288,
-    moe_intermediate_size: 1536,
-    n_routed_experts: 160,
-    n_shared_experts: 2,
-    num_experts_per_tok: 6,
-    first_k_dense_replace: 1,
+  "falcon-7b": falcon(4544, 32, 71, { multi_query: true, new_decoder_architecture: false }),
+  "falcon-40b": falcon(8192, 60, 128, { num_kv_heads: 8, new_decoder_architecture: true }),
+  "falcon-180b": falcon(14_848, 80, 232, { num_kv_heads: 8, new_decoder_architecture: true }),
+  "deepseek-v2-lite": latentMoe("deepseek_v2", [2048, 27, 16, 16, 10_944, 102_400], 163_840, [1408, 64, 2, 6, 1]),
+  "deepseek-v2": latentMoe("deepseek_v2", [5120, 60, 128, 128, 12_288, 102_400], 163_840, [1536, 160, 2, 6, 1], {
     q_lora_rank: 1536,
-    vocab_size: 102_400,
-    max_position_embeddings: 163_840,
-  },
-  "deepseek-v3": deepseekV3,
-  "deepseek-r1": deepseekV3,
+  }),
+  "deepseek-v3": deepseekV3("deepseek_v3", {}),
+  "deepseek-r1": deepseekV3("deepseek_v3", {}),
   "command-r": llama([8192, 40, 64, 64, 22_528, 256_000], LLAMA3, { ...cohere, dtype: "float16" }),
   "command-r-plus": llama([12_288, 64, 96, 8, 33_792, 256_000], LLAMA3, {
     ...cohere,

@@ -24,12 +24,24 @@ function encoderLayer(hidden: number, intermediate: number, copies: number): Wei
   ];
 }
 
+/** What every tower has; a config that leaves one out means its class's default. */
+function sizesOf(
+  vision: ConfigReader,
+  [hidden, intermediate, layers, patch]: readonly [hidden: number, intermediate: number, layers: number, patch: number],
+  prefix = "",
+  names: { readonly hidden?: readonly string[]; readonly layers?: readonly string[] } = {},
+) {
+  return {
+    hidden: vision.int(names.hidden ?? `${prefix}hidden_size`, { default: hidden, max: 1 << 16 }),
+    intermediate: vision.int(`${prefix}intermediate_size`, { default: intermediate, max: 1 << 20 }),
+    layers: vision.int(names.layers ?? `${prefix}num_hidden_layers`, { default: layers, max: 1024 }),
+    patch: vision.int("patch_size", { default: patch, max: 1 << 12 }),
+  };
+}
+
 /** SigLIP and Gemma 3's projector. */
 export function gemma3VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 1152, max: 1 << 16 });
-  const intermediate = vision.int("intermediate_size", { default: 4304, max: 1 << 20 });
-  const layers = vision.int("num_hidden_layers", { default: 27, max: 1024 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [1152, 4304, 27, 14]);
   const image = vision.int("image_size", { default: 896, max: 1 << 16 });
   return [
     whole("vision.patch.weight", [hidden, 3 * patch * patch]),
@@ -44,10 +56,7 @@ export function gemma3VisionTower(vision: ConfigReader, textHidden: number): Wei
 
 /** Llama 4's encoder, pixel-shuffle adapter and projector. */
 export function llama4VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 768, max: 1 << 16 });
-  const intermediate = vision.int("intermediate_size", { default: 5632, max: 1 << 20 });
-  const layers = vision.int("num_hidden_layers", { default: 34, max: 1024 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [768, 5632, 34, 14]);
   const image = vision.int("image_size", { default: 448, max: 1 << 16 });
   const projectorIn = vision.int("projector_input_dim", { default: 4096, max: 1 << 16 });
   const projectorOut = vision.int("projector_output_dim", { default: 4096, max: 1 << 16 });
@@ -66,10 +75,8 @@ export function llama4VisionTower(vision: ConfigReader, textHidden: number): Wei
 
 /** Qwen2.5-VL's tower: gated MLPs, then a merger of four patches into one token. Qwen2-VL's has plain MLPs. */
 export function qwen2VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int(["hidden_size", "embed_dim"], { default: 1280, max: 1 << 16 });
-  const layers = vision.int(["depth", "num_hidden_layers"], { default: 32, max: 1024 });
-  const intermediate = vision.int("intermediate_size", { default: 3420, max: 1 << 20 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const names = { hidden: ["hidden_size", "embed_dim"], layers: ["depth", "num_hidden_layers"] };
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [1280, 3420, 32, 14], "", names);
   const merged = 4 * hidden;
   return [
     whole("vision.patch.weight", [hidden, 6 * patch * patch]),
@@ -86,10 +93,8 @@ export function qwen2VisionTower(vision: ConfigReader, textHidden: number): Weig
 
 /** Qwen3-VL's tower, with the merger and three more of its kind for deeper layers of the text model (`deepMergers`). */
 export function qwen3VisionTower(vision: ConfigReader, textHidden: number, deepMergers = 3): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 1152, max: 1 << 16 });
-  const layers = vision.int(["depth", "num_hidden_layers"], { default: 27, max: 1024 });
-  const intermediate = vision.int("intermediate_size", { default: 4304, max: 1 << 20 });
-  const patch = vision.int("patch_size", { default: 16, max: 1 << 12 });
+  const names = { layers: ["depth", "num_hidden_layers"] };
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [1152, 4304, 27, 16], "", names);
   const positions = vision.int("num_position_embeddings", { default: 2304, max: 1 << 24 });
   const mergers = 1 + (vision.optionalInts("deepstack_visual_indexes")?.length ?? deepMergers);
   const merged = 4 * hidden;
@@ -105,10 +110,7 @@ export function qwen3VisionTower(vision: ConfigReader, textHidden: number, deepM
 
 /** Pixtral's tower: gated MLPs, no biases; Mistral 3 merges four patches before its projector. */
 export function pixtralVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 1024, max: 1 << 16 });
-  const layers = vision.int("num_hidden_layers", { default: 24, max: 1024 });
-  const intermediate = vision.int("intermediate_size", { default: 4096, max: 1 << 20 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [1024, 4096, 24, 14]);
   return [
     whole("vision.patch.weight", [hidden, 3 * patch * patch]),
     whole("vision.attention.weight", [4, hidden, hidden], layers),
@@ -122,12 +124,8 @@ export function pixtralVisionTower(vision: ConfigReader, textHidden: number): We
 
 /** Llama 3.2 Vision's tower: 32 local and 8 global layers over four tiles. */
 export function mllamaVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 1280, max: 1 << 16 });
-  const intermediate = vision.int("intermediate_size", { default: 5120, max: 1 << 20 });
-  const layers =
-    vision.int("num_hidden_layers", { default: 32, max: 1024 }) +
-    vision.int("num_global_layers", { default: 8, max: 1024 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const { hidden, intermediate, layers: local, patch } = sizesOf(vision, [1280, 5120, 32, 14]);
+  const layers = local + vision.int("num_global_layers", { default: 8, max: 1024 });
   const image = vision.int("image_size", { default: 560, max: 1 << 16 });
   const tiles = vision.int("max_num_tiles", { default: 4, max: 64 });
   const output = vision.int("vision_output_dim", { default: 7680, max: 1 << 16 });
@@ -151,10 +149,7 @@ export function qwen35VisionTower(vision: ConfigReader, textHidden: number): Wei
 
 /** Gemma 4's tower: gated MLPs, norms on queries and keys, a table of positions for rows and one for columns. */
 export function gemma4VisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 768, max: 1 << 16 });
-  const layers = vision.int("num_hidden_layers", { default: 16, max: 1024 });
-  const intermediate = vision.int("intermediate_size", { default: 3072, max: 1 << 20 });
-  const patch = vision.int("patch_size", { default: 16, max: 1 << 12 });
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [768, 3072, 16, 16]);
   const positions = vision.int("position_embedding_size", { default: 10_240, max: 1 << 24 });
   return [
     whole("vision.patch.weight", [hidden, 3 * patch * patch]),
@@ -187,10 +182,7 @@ export function gemma4AudioTower(audio: ConfigReader, textHidden: number): Weigh
 
 /** Kimi K2.5's MoonViT: an encoder layer of SigLIP's shape, four patches merged into one token. */
 export function kimiVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("vt_hidden_size", { default: 1152, max: 1 << 16 });
-  const layers = vision.int("vt_num_hidden_layers", { default: 27, max: 1024 });
-  const intermediate = vision.int("vt_intermediate_size", { default: 4304, max: 1 << 20 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [1152, 4304, 27, 14], "vt_");
   const rows = vision.int("init_pos_emb_height", { default: 64, max: 1 << 12 });
   const merged = 4 * hidden;
   return [
@@ -204,10 +196,7 @@ export function kimiVisionTower(vision: ConfigReader, textHidden: number): Weigh
 
 /** CLIP's ViT-L/14 at 336 pixels, as LLaVA has it, and a projector of two matrices. SigLIP's shape is alike. */
 export function clipVisionTower(vision: ConfigReader, textHidden: number): WeightSpec[] {
-  const hidden = vision.int("hidden_size", { default: 1024, max: 1 << 16 });
-  const intermediate = vision.int("intermediate_size", { default: 4096, max: 1 << 20 });
-  const layers = vision.int("num_hidden_layers", { default: 24, max: 1024 });
-  const patch = vision.int("patch_size", { default: 14, max: 1 << 12 });
+  const { hidden, intermediate, layers, patch } = sizesOf(vision, [1024, 4096, 24, 14]);
   const image = vision.int("image_size", { default: 336, max: 1 << 16 });
   const positions = Math.floor(image / patch) ** 2 + 1;
   return [
