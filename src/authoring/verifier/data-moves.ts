@@ -228,18 +228,6 @@ export class Moves {
         }
         return true;
       }
-      case "switch-reduce": {
-        const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, false);
-        const sources = this.#members(strand, op.src).map((src) => src + begin);
-        const dst = this.#own(strand, op.dst) + begin;
-        const moved = [...sources, dst];
-        for (let p = 0; p < count; p++) {
-          const operands = sources.map((src) => this.#read(src + p, who, p, 0));
-          const level = this.#level(moved, p);
-          this.#write(dst + p, who, p, this.#in.values.reduce(op.op, operands, site.id), 0, level);
-        }
-        return true;
-      }
       case "switch-broadcast": {
         const packets = op.format === "forward";
         const { begin, count } = this.#window(strand, op, op.src.size, pipeline, packets);
@@ -255,10 +243,12 @@ export class Moves {
         }
         return true;
       }
+      case "switch-reduce":
       case "switch-reduce-broadcast": {
         const { begin, count } = this.#window(strand, op, op.dst.size, pipeline, false);
         const sources = this.#members(strand, op.src).map((src) => src + begin);
-        const targets = this.#members(strand, op.dst).map((dst) => dst + begin);
+        const written = op.kind === "switch-reduce" ? [this.#own(strand, op.dst)] : this.#members(strand, op.dst);
+        const targets = written.map((dst) => dst + begin);
         const moved = [...sources, ...targets];
         for (let p = 0; p < count; p++) {
           const operands = sources.map((src) => this.#read(src + p, who, p, 0));

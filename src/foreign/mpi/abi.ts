@@ -10,7 +10,8 @@ export type MpiAbiName = "Open MPI" | "MPICH" | "MPI-5";
 /** Element types that every MPI has. */
 export type MpiDType = "u8" | "u16" | "i8" | "i32" | "u32" | "i64" | "u64" | "f32" | "f64";
 /** Operators that every MPI has for them. */
-export type MpiOpName = "sum" | "prod" | "min" | "max" | "band" | "bor" | "bxor";
+const OP_NAMES = ["sum", "prod", "min", "max", "band", "bor", "bxor"] as const;
+export type MpiOpName = (typeof OP_NAMES)[number];
 
 /** The handles that chorale uses, as numbers. */
 export interface MpiHandles {
@@ -63,22 +64,14 @@ const OPEN_MPI: MpiAbi = {
   threadFunneled: 1,
   handles(library) {
     const at = (symbol: string) => Number(library.address(symbol));
-    const op = (name: MpiOpName) => at(`ompi_mpi_op_${name}`);
+    const ops = OP_NAMES.map((name) => [name, at(`ompi_mpi_op_${name}`)]);
     const dtypes = Object.entries(OPEN_MPI_DTYPES).map(([dtype, name]) => [dtype, at(`ompi_mpi_${name}`)]);
     return {
       commWorld: at(OPEN_MPI_WORLD),
       errorsReturn: at("ompi_mpi_errors_return"),
       byte: at("ompi_mpi_byte"),
       dtypes: Object.fromEntries(dtypes) as Record<MpiDType, number>,
-      ops: {
-        sum: op("sum"),
-        prod: op("prod"),
-        min: op("min"),
-        max: op("max"),
-        band: op("band"),
-        bor: op("bor"),
-        bxor: op("bxor"),
-      },
+      ops: Object.fromEntries(ops) as Record<MpiOpName, number>,
     };
   },
 };

@@ -201,6 +201,19 @@ const qwen2Vl = (shape: Shape, intermediate_size: number, more: Config = {}): Co
   ...dense("qwen2_5_vl", shape, 128_000, more),
   vision_config: { depth: 32, hidden_size: 1280, intermediate_size },
 });
+type Hybrid = readonly [experts: number, perToken: number | undefined, columns: number, mambaHeads: number];
+/** Granite 4's hybrids: `columns` are those of the shared expert, or of the MLP where there are no experts. */
+const graniteHybrid = (
+  shape: Shape,
+  [num_local_experts, num_experts_per_tok, columns, mamba_n_heads]: Hybrid,
+): Config =>
+  dense("granitemoehybrid", shape, K128, {
+    ...tied,
+    num_local_experts,
+    num_experts_per_tok,
+    shared_intermediate_size: columns,
+    mamba_n_heads,
+  });
 const mllama = (shape: Shape): Config => withText("mllama", dense("mllama_text_model", shape, K128));
 
 /**
@@ -351,26 +364,9 @@ export const FAMILY_CONFIGS: Readonly<Record<string, Config>> = wordTable({
   }),
   "granite-3.3-2b": dense("granite", [2048, 40, 32, 8, 8192, 49_159], K128, tied),
   "granite-3.3-8b": dense("granite", [4096, 40, 32, 8, 12_800, 49_159], K128, tied),
-  "granite-4.0-h-small": dense("granitemoehybrid", [4096, 40, 32, 8, 768, 100_352], K128, {
-    ...tied,
-    num_local_experts: 72,
-    num_experts_per_tok: 10,
-    shared_intermediate_size: 1536,
-    mamba_n_heads: 128,
-  }),
-  "granite-4.0-h-tiny": dense("granitemoehybrid", [1536, 40, 12, 4, 512, 100_352], K128, {
-    ...tied,
-    num_local_experts: 64,
-    num_experts_per_tok: 6,
-    shared_intermediate_size: 1024,
-    mamba_n_heads: 48,
-  }),
-  "granite-4.0-h-micro": dense("granitemoehybrid", [2048, 40, 32, 8, 8192, 100_352], K128, {
-    ...tied,
-    num_local_experts: 0,
-    shared_intermediate_size: 8192,
-    mamba_n_heads: 64,
-  }),
+  "granite-4.0-h-small": graniteHybrid([4096, 40, 32, 8, 768, 100_352], [72, 10, 1536, 128]),
+  "granite-4.0-h-tiny": graniteHybrid([1536, 40, 12, 4, 512, 100_352], [64, 6, 1024, 48]),
+  "granite-4.0-h-micro": graniteHybrid([2048, 40, 32, 8, 8192, 100_352], [0, undefined, 8192, 64]),
   "granite-4.0-micro": dense("granite", [2560, 40, 40, 8, 8192, 100_352], K128, tied),
   "granite-20b-code": bigCode(6144, 52, 48),
   "granite-34b-code": bigCode(6144, 88, 48),

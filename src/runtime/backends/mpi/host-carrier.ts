@@ -22,19 +22,19 @@ export class HostCarrier implements Carrier {
   }
 
   send(to: number, slot: number, payload: Uint8Array, _extra: number, done: () => void): void {
-    const { library, requests } = this.#mpi;
-    const request = requests.take();
-    const place = [this.#addressOf(payload), payload.length, library.handles.byte, to, tagOf(slot)] as const;
-    library.check("MPI_Isend", library.api.MPI_Isend(...place, this.#comm, request));
-    this.#open.push({ request, bytes: payload, done });
+    this.#start("MPI_Isend", to, slot, payload, done);
   }
 
   receive(from: number, slot: number, into: Uint8Array, _extra: number, done: () => void): void {
+    this.#start("MPI_Irecv", from, slot, into, done);
+  }
+
+  #start(call: "MPI_Isend" | "MPI_Irecv", peer: number, slot: number, bytes: Uint8Array, done: () => void): void {
     const { library, requests } = this.#mpi;
     const request = requests.take();
-    const place = [this.#addressOf(into), into.length, library.handles.byte, from, tagOf(slot)] as const;
-    library.check("MPI_Irecv", library.api.MPI_Irecv(...place, this.#comm, request));
-    this.#open.push({ request, bytes: into, done });
+    const place = [this.#addressOf(bytes), bytes.length, library.handles.byte, peer, tagOf(slot)] as const;
+    library.check(call, library.api[call](...place, this.#comm, request));
+    this.#open.push({ request, bytes, done });
   }
 
   /** Has MPI go on, and says what has ended. @returns whether something has */

@@ -150,11 +150,11 @@ export function issue(given: NcclCall, target: CallTarget): number {
     case "gather":
       if (count === 0) return 0;
       if (optional.ncclGather !== undefined) return optional.ncclGather(send, recv, count, dtype, root, comm, stream);
-      return gatherBySends(call, target, dtype, part);
+      return throughRoot(call, target, dtype, part, true);
     case "scatter":
       if (count === 0) return 0;
       if (optional.ncclScatter !== undefined) return optional.ncclScatter(send, recv, count, dtype, root, comm, stream);
-      return scatterBySends(call, target, dtype, part);
+      return throughRoot(call, target, dtype, part, false);
     case "all_gather_v": {
       const offsets = byteOffsets(call.counts, call.dtype);
       return first(ranks(size), (r) => {
@@ -257,24 +257,16 @@ function exchange(
   return sent === 0 ? received : sent;
 }
 
-function gatherBySends(call: NcclCall, target: CallTarget, dtype: number, part: number): number {
+/** What a root gathers of everybody, or scatters to everybody, one message for each. */
+function throughRoot(call: NcclCall, target: CallTarget, dtype: number, part: number, gathers: boolean): number {
   const { library, comm, stream, rank, size } = target;
-  if (rank !== call.root) return library.api.ncclSend(call.send, call.count, dtype, call.root, comm, stream);
+  const send = (from: number, peer: number) => library.api.ncclSend(from, call.count, dtype, peer, comm, stream);
+  const receive = (to: number, peer: number) => library.api.ncclRecv(to, call.count, dtype, peer, comm, stream);
+  if (rank !== call.root) return gathers ? send(call.send, call.root) : receive(call.recv, call.root);
   return first(ranks(size), (peer) => {
-    const to = call.recv + peer * part;
-    if (peer !== rank) return library.api.ncclRecv(to, call.count, dtype, peer, comm, stream);
-    if (to !== call.send) target.copy(to, call.send, part);
-    return 0;
-  });
-}
-
-function scatterBySends(call: NcclCall, target: CallTarget, dtype: number, part: number): number {
-  const { library, comm, stream, rank, size } = target;
-  if (rank !== call.root) return library.api.ncclRecv(call.recv, call.count, dtype, call.root, comm, stream);
-  return first(ranks(size), (peer) => {
-    const from = call.send + peer * part;
-    if (peer !== rank) return library.api.ncclSend(from, call.count, dtype, peer, comm, stream);
-    if (from !== call.recv) target.copy(call.recv, from, part);
+    const [from, to] = gathers ? [call.send, call.recv + peer * part] : [call.send + peer * part, call.recv];
+    if (peer !== rank) return gathers ? receive(to, peer) : send(from, peer);
+    if (to !== from) target.copy(to, from, part);
     return 0;
   });
 }
