@@ -3,11 +3,10 @@
  * handshake (handshake.ts) each frame ends with an HMAC of its direction's key, its number and its text, so that nothing
  * can be put in, repeated or left out. It does not encrypt: where that is wanted the socket does (transports.ts).
  */
-import { readSync } from "node:fs";
 import type { Socket } from "node:net";
 import { FormatError, wordTable } from "../../core/index.ts";
-import { descriptorOf } from "../../foreign/native/index.ts";
 import { signed, verifiedText } from "./frame-mac.ts";
+import { readLastWords } from "./last-words.ts";
 
 /** Before the peer has proved itself. */
 const MAX_HANDSHAKE_BYTES = 4 * 1024;
@@ -16,8 +15,6 @@ const MAX_FRAME_BYTES = 128 * 1024;
 /** A peer that does not read is dropped when this much waits for it. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const LENGTH_BYTES = 4;
-/** What is read at once of a connection that cannot be written to any more. */
-const LAST_WORDS_BYTES = 64 * 1024;
 /** How a TLS handshake begins: its type, and the major version. */
 const TLS_RECORD = 0x1603;
 
@@ -120,24 +117,13 @@ export class Channel {
     this.socket.destroy();
   }
 
-  /**
-   * Node calls this with a write's error before it closes the socket. A peer that has left may have said why, and its words are
-   * then still in the kernel: they count before the error.
-   */
+  /** Called when a write is done. A peer that has left may have said why: its words count before the error. */
   readonly #written = (error?: Error | null): void => {
     if (error === undefined || error === null || this.#ended) return;
-    const fd = descriptorOf(this.socket);
-    while (fd !== undefined && !this.#ended) {
-      const chunk = Buffer.allocUnsafe(LAST_WORDS_BYTES);
-      let length = 0;
-      try {
-        length = readSync(fd, chunk);
-      } catch {
-        // All has been read, or nothing can be.
-      }
-      if (length === 0) break;
-      this.#take(chunk.subarray(0, length));
-    }
+    readLastWords(this.socket, (chunk) => {
+      this.#take(chunk);
+      return !this.#ended;
+    });
     this.#end(error);
   };
 

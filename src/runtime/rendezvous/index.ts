@@ -7,6 +7,7 @@ export type { WorldFailure } from "./bootstrap-value.ts";
 export { Channel } from "./channel.ts";
 export { signed, verifiedText } from "./frame-mac.ts";
 export type { Claims } from "./handshake.ts";
+export { readLastWords } from "./last-words.ts";
 export { checkOneHost, type ForeignPlace, parseAddress, rendezvousAddress } from "./launcher-environments.ts";
 export { nodePlace, nodeRendezvous } from "./node-place.ts";
 export { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-connections.ts";

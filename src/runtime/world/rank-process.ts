@@ -10,6 +10,7 @@ import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { boundTo } from "../../foreign/native/index.ts";
 import { afterRunning } from "../comm/index.ts";
+import { readLastWords } from "../rendezvous/index.ts";
 import type { CpuShares } from "./cpu-binding.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import type { ToRank } from "./messages.ts";
@@ -30,6 +31,7 @@ export class RankProcess extends BaseHost {
   readonly #child: ChildProcess;
   /** Absent when this process had no descriptor left for it: the child's error says so. */
   readonly #channel: Socket | undefined;
+  readonly #reader = new FrameReader((message) => this.take(message));
   /** How the process ended, whose last words may still be in the pipes. */
   #ending: { readonly exitCode: number; readonly reason: string } | undefined;
 
@@ -58,14 +60,7 @@ export class RankProcess extends BaseHost {
       this.#child[stream]?.setEncoding("utf8").on("data", (text: string) => this.lines[stream].push(text));
     }
     this.#channel = (this.#child.stdio as readonly unknown[] | undefined)?.[3] as Socket | undefined;
-    const reader = new FrameReader((message) => this.take(message));
-    this.#channel?.on("data", (chunk: Buffer) => {
-      try {
-        reader.push(chunk);
-      } catch (error) {
-        this.#fail(error);
-      }
-    });
+    this.#channel?.on("data", (chunk: Buffer) => void this.#read(chunk));
     // A rank that died is heard of by its exit.
     this.#channel?.on("error", () => {});
     this.#child.on("error", (error) => {
@@ -93,7 +88,22 @@ export class RankProcess extends BaseHost {
 
   send(message: ToRank): void {
     const frame = encodeFrame(message);
-    if (this.#channel?.writable) this.#channel.write(frame);
+    const channel = this.#channel;
+    if (!channel?.writable) return;
+    channel.write(frame, (error) => {
+      if (error && !channel.destroyed) readLastWords(channel, (chunk) => this.#read(chunk));
+    });
+  }
+
+  /** @returns whether the rank may have said more */
+  #read(chunk: Buffer): boolean {
+    try {
+      this.#reader.push(chunk);
+      return true;
+    } catch (error) {
+      this.#fail(error);
+      return false;
+    }
   }
 
   setIdle(idle: boolean): void {
