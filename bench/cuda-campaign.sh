@@ -10,7 +10,7 @@ set -u
 out=$1 inputs=$2 limit=${3:-560}
 shift 3 2>/dev/null || shift $#
 steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
-[ "$steps" = confirm ] && steps="smi soak-long resizes soak-process faults-thread faults conformance-thread hosts"
+[ "$steps" = confirm ] && steps="smi soak-long soak-rooted resizes sizes soak-process faults-thread faults conformance-thread hosts"
 # NVLink multicast stays off: on shared hosts it can put GPUs out of service.
 export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
 export XDG_CACHE_HOME=$PWD/.campaign-cache
@@ -48,6 +48,9 @@ run() {
   programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --seconds 65 ;;
   soak) soak --seconds 75 ;;
   soak-long) soak --seconds 150 ;;
+  soak-rooted) soak --rooted --graph 4000000 --direct 50000 --racing 50000 --seconds 60 ;;
+  sizes) for isolation in thread process; do node bench/cuda-random-sizes.mjs $isolation $given --json; done ;;
+  copies) node bench/cuda-peer-copies.mjs --json ;;
   soak-process) soak --isolation process --graph 2000000 --direct 100000 --racing 100000 --seconds 25 ;;
   # shellcheck disable=SC2086
   resizes) for isolation in thread process; do node bench/cuda-resizes.mjs $isolation $given --json; done ;;
@@ -66,7 +69,7 @@ left_of() { grep -lsaz "^CHORALE_CAMPAIGN=$$-$1\$" /proc/[0-9]*/environ | cut -d
 limit_of() {
   case $1 in
   smi) echo 10 ;; beside) echo 70 ;; thread | process) echo 110 ;; calls) echo 30 ;; executor) echo 45 ;; ours) echo 60 ;;
-  programs*) echo 105 ;; soak) echo 100 ;; soak-long) echo 180 ;; soak-process) echo 50 ;; resizes) echo 40 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
+  programs*) echo 105 ;; soak) echo 100 ;; soak-long) echo 180 ;; soak-process) echo 50 ;; soak-rooted) echo 80 ;; resizes | sizes) echo 40 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
   esac
 }
 for step in $steps; do

@@ -3,7 +3,8 @@
  *   1. in graphs of thousands of calls, replayed back to back; 2. call by call; 3. two groups of the same ranks at once, whose
  *   calls every rank issues in an order of its own. Whole outputs are poisoned before and compared after every round.
  *   node test/campaigns/device-soak.mjs [--backend cuda] [--isolation thread|process] [--graph 10000000] [--direct 300000]
- *     [--racing 200000] [--seconds 120] [--choices FILE.json] [--json]   (after npm run build)
+ *     [--racing 200000] [--rooted] [--seconds 120] [--choices FILE.json] [--json]   (after npm run build)
+ * With --rooted: broadcast, reduce, gather and scatter, of either root, in the place of the others.
  * Exits 1 for a wrong result or a call that fails. Three fifths of `--seconds` are for the graphs, a fifth for each of the others;
  * a phase ends early when they are over. With `--json` a line tells of each round.
  */
@@ -18,6 +19,7 @@ const config = {
     graph: { type: "string", default: "10000000" },
     direct: { type: "string", default: "300000" },
     racing: { type: "string", default: "200000" },
+    rooted: { type: "boolean", default: false },
     seconds: { type: "string", default: "120" },
     choices: { type: "string" },
     json: { type: "boolean", default: false },
@@ -29,12 +31,13 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => ({
   graph: integer(values.graph, "--graph", 0),
   direct: integer(values.direct, "--direct", 0),
   racing: integer(values.racing, "--racing", 0),
+  rooted: values.rooted,
   seconds: integer(values.seconds, "--seconds"),
   choices: values.choices,
   json: values.json,
 }));
 
-const run = async (world, { graph: wanted, direct, racing, seconds, json }) => {
+const run = async (world, { graph: wanted, direct, racing, rooted, seconds, json }) => {
   const { upload, download } = await import("chorale/device");
   const { deviceOf } = await import("chorale/world");
   const { writeSync } = await import("node:fs");
@@ -50,17 +53,34 @@ const run = async (world, { graph: wanted, direct, racing, seconds, json }) => {
     let size = 0;
     for (let k = 0; k < CALLS; k++) {
       const part = LENGTHS[(k * 5 + salt) % LENGTHS.length];
-      const op = ["allReduce", "allReduce", "allGather", "reduceScatter"][(k + (k >> 3)) % 4];
-      const [ins, outs] = [op === "reduceScatter" ? n * part : part, op === "allGather" ? n * part : part];
+      const op = (
+        rooted ? ["broadcast", "reduce", "gather", "scatter"] : ["allReduce", "allReduce", "allGather", "reduceScatter"]
+      )[(k + (k >> 3)) % 4];
+      const root = rooted ? (k >> 2) % n : undefined;
+      const isRoot = root === world.rank;
+      const ins = op === "reduceScatter" ? n * part : op === "scatter" ? (isRoot ? n * part : 0) : part;
+      const outs =
+        op === "allGather"
+          ? n * part
+          : op === "gather"
+            ? isRoot
+              ? n * part
+              : 0
+            : op === "reduce" && !isRoot
+              ? 0
+              : part;
       // Pieces begin at units of 16 bytes; what lies between is never written.
-      pieces.push({ op, part, from: size, ins, outs });
+      pieces.push({ op, part, from: size, ins, outs, root });
       size += Math.ceil((n * part) / 4) * 4;
     }
     const [x, y] = [world.tensor("u32", [size]), world.tensor("u32", [size])];
     const value = (i, rank, turn) =>
       (Math.imul(i + 1, 2654435761) + Math.imul(rank + 7, 40503) + Math.imul(turn, 97)) >>> 0;
     const poison = new Uint32Array(size).fill(0xdeadbeef);
-    const slices = pieces.map(({ from, ins, outs }) => [x.slice(from, from + ins), y.slice(from, from + outs)]);
+    const slices = pieces.map(({ from, ins, outs }) => [
+      ins === 0 ? undefined : x.slice(from, from + ins),
+      outs === 0 ? undefined : y.slice(from, from + outs),
+    ]);
     const begin = (turn) => {
       upload(
         x,
@@ -71,10 +91,12 @@ const run = async (world, { graph: wanted, direct, racing, seconds, json }) => {
     };
     const wanted = (turn) => {
       const want = poison.slice();
-      for (const { op, part, from, outs } of pieces)
+      for (const { op, part, from, outs, root } of pieces)
         for (let i = 0; i < outs; i++) {
           let sum = 0;
-          if (op === "allGather") sum = value(from + (i % part), Math.floor(i / part), turn);
+          if (op === "broadcast") sum = value(from + i, root, turn);
+          else if (op === "scatter") sum = value(from + world.rank * part + i, root, turn);
+          else if (op === "allGather" || op === "gather") sum = value(from + (i % part), Math.floor(i / part), turn);
           else
             for (let r = 0; r < n; r++)
               sum += value(from + i + (op === "reduceScatter" ? world.rank * part : 0), r, turn);
@@ -88,7 +110,12 @@ const run = async (world, { graph: wanted, direct, racing, seconds, json }) => {
       for (let i = 0; i < size; i++) if (got[i] !== want[i]) count++;
       return count;
     };
-    const issue = (group, k) => group[pieces[k].op](slices[k][0], { output: slices[k][1] });
+    const issue = (group, k) => {
+      const [input, output] = slices[k];
+      const { op, root } = pieces[k];
+      const options = { ...(input !== undefined && output !== undefined && { output }), ...(rooted && { root }) };
+      return group[op](input ?? output, options);
+    };
     return { x, y, begin, wanted, wrong, issue, poison };
   };
   const told = {};

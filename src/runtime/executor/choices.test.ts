@@ -81,17 +81,24 @@ describe("choices", () => {
     ["processes", "gather", 2 ** 24, "nccl"],
     ["processes", "scatter", 2 ** 24, "staged-scatter*66@512.unit64K"],
     ["threads", "all_reduce", 2 ** 28, "streaming-all-reduce*66@512.unit256K"],
-    ["threads", "broadcast", 1024, "nccl"],
-  ] as const)("of two H200s have for %s and %s of %d bytes %s", (how, collective, bytes, label) => {
-    const topology = `nvidia-h200 ${how}`;
-    const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
-    const choices = new Choices({ ...place(2, topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
-    expect(choices.choose(collective, "f32", bytes).served.label).toBe(label);
-    // No row names what the library does not have.
-    for (const table of SHIPPED_CHOICES.tables.filter((one) => one.topology === topology))
-      for (const { fromBytes, use } of table.rows)
-        expect(choices.choose(table.collective, "f32", fromBytes).served.label).toBe(use);
-  });
+    ["threads", "all_reduce", 2 ** 26, "streaming-all-reduce*66@512.unit128K"],
+    ["threads", "broadcast", 1024, "packet-broadcast*4@256.lines"],
+    ["threads", "broadcast", 2 ** 14, "packet-broadcast*8@256.lines", "nvidia-h100-80gb-hbm3"],
+    ["processes", "gather", 2 ** 26, "staged-gather*66@512.unit256K", "nvidia-h100-80gb-hbm3"],
+    ["processes", "all_gather", 2 ** 24, "staged-all-gather*88@512.unit64K", "nvidia-h100-80gb-hbm3"],
+  ] as const)(
+    "of two GPUs have for %s and %s of %d bytes %s",
+    (how, collective, bytes, label, gpu: string = "nvidia-h200") => {
+      const topology = `${gpu} ${how}`;
+      const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
+      const choices = new Choices({ ...place(2, topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
+      expect(choices.choose(collective, "f32", bytes).served.label).toBe(label);
+      // No row names what the library does not have.
+      for (const table of SHIPPED_CHOICES.tables.filter((one) => one.topology === topology))
+        for (const { fromBytes, use } of table.rows)
+          expect(choices.choose(table.collective, "f32", fromBytes).served.label).toBe(use);
+    },
+  );
 
   it("come from the first document with a table that fits ranks, dtype and topology, by size", () => {
     const own = document(

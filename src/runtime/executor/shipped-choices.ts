@@ -64,106 +64,144 @@ const ALL_REDUCE_PACKETS = [
   [128 * KI + 1, "one-shot-packet-all-reduce*64@512.lines"],
 ] as const;
 
+type Rows = ReturnType<typeof rows>;
+
 /**
- * 2x H200 over NVLink: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-24.md. Above the last size that was
- * measured NCCL serves where a plan's scratch grows with the message, and wherever a plan is not 1.03 times as fast. Rooted
- * collectives and all_to_all were measured among processes alone.
+ * Two GPUs over NVLink, H200 and H100 alike: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-24.md and
+ * cuda-run-ahead-2026-11-24.md. Above the last size that was measured NCCL serves where a plan's scratch grows with the message,
+ * and wherever a plan is not 1.03 times as fast.
  */
-const H200_PAIR: readonly ChoiceTable[] = (
+const PAIR: readonly (readonly [how: "threads" | "processes", collective: string, rows: Rows])[] = [
   [
-    [
-      "threads",
-      "all_reduce",
-      rows(
-        ...ALL_REDUCE_PACKETS,
-        [6 * MI + 1, "two-phase-all-reduce*64@256"],
-        [40 * MI + 1, "two-phase-all-reduce*132@512"],
-        [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
-        [GI + 1, "two-phase-all-reduce*132@512"],
-      ),
-    ],
-    ["threads", "all_gather", rows(...packets("all-gather"), [8 * MI + 1, "streaming-all-gather*66@512"])],
-    [
-      "threads",
-      "reduce_scatter",
-      rows(
-        ...packets("reduce-scatter"),
-        [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
-        [40 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
-        [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
-        [GI + 1, "nccl"],
-      ),
-    ],
-    [
-      "processes",
-      "all_reduce",
-      rows(
-        ...ALL_REDUCE_PACKETS,
-        [6 * MI + 1, "streaming-all-reduce*100@512.unit64K"],
-        [40 * MI + 1, "streaming-all-reduce*66@512.unit128K"],
-        [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
-        [GI + 1, "nccl"],
-      ),
-    ],
-    [
-      "processes",
-      "all_gather",
-      rows(
-        ...packets("all-gather"),
-        [8 * MI + 1, "staged-all-gather*88@512.unit64K"],
-        [40 * MI + 1, "staged-all-gather*66@512.unit128K"],
-        [GI + 1, "nccl"],
-      ),
-    ],
-    [
-      "processes",
-      "reduce_scatter",
-      rows(
-        ...packets("reduce-scatter"),
-        [8 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
-        [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
-        [GI + 1, "nccl"],
-      ),
-    ],
-    [
-      "processes",
-      "all_to_all",
-      rows(
-        ...packets("all-to-all"),
-        [8 * MI + 1, "staged-all-to-all*66@512.unit64K"],
-        [40 * MI + 1, "staged-all-to-all*66@512.unit128K"],
-        [256 * MI + 1, "nccl"],
-      ),
-    ],
-    [
-      "processes",
-      "broadcast",
-      rows(...packets("broadcast"), [8 * MI + 1, "staged-broadcast*66@512.unit128K"], [128 * MI + 1, "nccl"]),
-    ],
-    ["processes", "reduce", rows(...packets("reduce"), [8 * MI + 1, "nccl"])],
-    ["processes", "gather", rows(...packets("gather"), [8 * MI + 1, "nccl"])],
-    [
-      "processes",
-      "scatter",
-      rows(
-        ...packets("scatter"),
-        [8 * MI + 1, "staged-scatter*66@512.unit64K"],
-        [40 * MI + 1, "staged-scatter*66@512.unit128K"],
-        [256 * MI + 1, "nccl"],
-      ),
-    ],
+    "threads",
+    "all_reduce",
+    rows(
+      ...ALL_REDUCE_PACKETS,
+      [6 * MI + 1, "two-phase-all-reduce*64@256"],
+      [40 * MI + 1, "streaming-all-reduce*66@512.unit128K"],
+      [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
+      [GI + 1, "two-phase-all-reduce*132@512"],
+    ),
+  ],
+  ["threads", "all_gather", rows(...packets("all-gather"), [8 * MI + 1, "streaming-all-gather*66@512"])],
+  [
+    "threads",
+    "reduce_scatter",
+    rows(
+      ...packets("reduce-scatter"),
+      [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
+      [40 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
+      [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
+      [GI + 1, "nccl"],
+    ),
+  ],
+  [
+    "processes",
+    "all_reduce",
+    rows(
+      ...ALL_REDUCE_PACKETS,
+      [6 * MI + 1, "streaming-all-reduce*100@512.unit64K"],
+      [40 * MI + 1, "streaming-all-reduce*66@512.unit128K"],
+      [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
+      [GI + 1, "nccl"],
+    ),
+  ],
+  [
+    "processes",
+    "all_gather",
+    rows(
+      ...packets("all-gather"),
+      [8 * MI + 1, "staged-all-gather*88@512.unit64K"],
+      [40 * MI + 1, "staged-all-gather*66@512.unit128K"],
+      [GI + 1, "nccl"],
+    ),
+  ],
+  [
+    "processes",
+    "reduce_scatter",
+    rows(
+      ...packets("reduce-scatter"),
+      [8 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
+      [128 * MI + 1, "streaming-reduce-scatter*66@512.unit128K"],
+      [GI + 1, "nccl"],
+    ),
+  ],
+];
+
+/** Operations whose plans are the same among threads and processes. */
+const ALL_TO_ALL = rows(
+  ...packets("all-to-all"),
+  [8 * MI + 1, "staged-all-to-all*66@512.unit64K"],
+  [40 * MI + 1, "staged-all-to-all*66@512.unit128K"],
+  [256 * MI + 1, "nccl"],
+);
+const SCATTER = rows(
+  ...packets("scatter"),
+  [8 * MI + 1, "staged-scatter*66@512.unit64K"],
+  [40 * MI + 1, "staged-scatter*66@512.unit128K"],
+  [256 * MI + 1, "nccl"],
+);
+const H200_ROOTED: Readonly<Record<string, Rows>> = {
+  all_to_all: ALL_TO_ALL,
+  broadcast: rows(...packets("broadcast"), [8 * MI + 1, "staged-broadcast*66@512.unit128K"], [128 * MI + 1, "nccl"]),
+  reduce: rows(...packets("reduce"), [8 * MI + 1, "nccl"]),
+  gather: rows(...packets("gather"), [8 * MI + 1, "nccl"]),
+  scatter: SCATTER,
+};
+const H100_ROOTED: Readonly<Record<string, Rows>> = {
+  all_to_all: ALL_TO_ALL,
+  broadcast: rows(
+    [0, "packet-broadcast*4@256.lines"],
+    [8 * KI + 1, "packet-broadcast*8@256.lines"],
+    [32 * KI + 1, "packet-broadcast*32@256.lines"],
+    [128 * KI + 1, "packet-broadcast*64@512.lines"],
+    [512 * KI + 1, "packet-broadcast*128@512.lines"],
+    [8 * MI + 1, "staged-broadcast*66@512.unit128K"],
+    [128 * MI + 1, "nccl"],
+  ),
+  reduce: rows(
+    [0, "packet-reduce*4@256.lines"],
+    [8 * KI + 1, "packet-reduce*8@256.lines"],
+    [32 * KI + 1, "packet-reduce*32@256.lines"],
+    [128 * KI + 1, "packet-reduce*64@512.lines"],
+    [8 * MI + 1, "staged-reduce*100@512.unit64K"],
+    [40 * MI + 1, "nccl"],
+  ),
+  gather: rows(
+    [0, "packet-gather*4@256.lines"],
+    [32 * KI + 1, "packet-gather*16@256.lines"],
+    [128 * KI + 1, "packet-gather*64@512.lines"],
+    [8 * MI + 1, "staged-gather*66@512.unit128K"],
+    [40 * MI + 1, "staged-gather*66@512.unit256K"],
+    [128 * MI + 1, "nccl"],
+  ),
+  scatter: SCATTER,
+};
+
+const PAIRS: readonly ChoiceTable[] = (
+  [
+    ["nvidia-h200", H200_ROOTED],
+    ["nvidia-h100-80gb-hbm3", H100_ROOTED],
   ] as const
-).map(([how, collective, found]) => ({
-  backend: "cuda",
-  collective,
-  ranks: [2, 2],
-  topology: `nvidia-h200 ${how}`,
-  rows: found,
-}));
+).flatMap(([gpu, rooted]) => {
+  const table = (how: string, collective: string, found: Rows): ChoiceTable => ({
+    backend: "cuda",
+    collective: collective as CollectiveName,
+    ranks: [2, 2],
+    topology: `${gpu} ${how}`,
+    rows: found,
+  });
+  return [
+    ...PAIR.map(([how, collective, found]) => table(how, collective, found)),
+    ...["threads", "processes"].flatMap((how) =>
+      Object.entries(rooted).map(([collective, found]) => table(how, collective, found)),
+    ),
+  ];
+});
 
 /** NCCL serves what nobody has measured. */
 const CUDA: readonly ChoiceTable[] = [
-  ...H200_PAIR,
+  ...PAIRS,
   ...COLLECTIVE_NAMES.map((collective) => ({
     backend: "cuda",
     collective,
