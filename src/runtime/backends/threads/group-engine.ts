@@ -458,6 +458,8 @@ export class GroupEngine implements Pumpable {
 
   /** Fails the group with what every rank that came asked for. */
   mismatch(work: ThreadsWork<unknown>, problem?: string): void {
+    // Who sleeps in this call sees the difference too, and writes what it called for our report.
+    for (const rank of this.ranks) wake(this.heap, rank);
     this.failGroup(this.peerCalls.report(work, problem));
   }
 

@@ -12,6 +12,12 @@ import type { ThreadsWork } from "./threads-work.ts";
 /** Calls that a report looks back to: as many messages as a ring holds, twice. */
 const MAX_LOOK_BACK = 2 * RING.numMessages;
 
+/**
+ * Milliseconds that a report waits for the words of a member in the same call, which writes them when it next looks at it, and
+ * of one that has gone on, which may have written them before.
+ */
+const TEXT_WAIT_MS = { inCall: 500, past: 10 } as const;
+
 /** The group's engine, as far as its reports use it. */
 export interface PeerEngine {
   readonly name: string;
@@ -172,7 +178,8 @@ export class PeerCalls {
     const { words } = this.#engine;
     for (const r of there) {
       const word = this.#textAt(r) / 4;
-      for (let tries = 0; tries < 10; tries++) {
+      const until = performance.now() + TEXT_WAIT_MS[this.isPast(r, seq) ? "past" : "inCall"];
+      while (performance.now() < until) {
         const seen = Atomics.load(words, word);
         if (seen === stampOf(seq)) break;
         Atomics.wait(words, word, seen, 1);
