@@ -29,7 +29,7 @@ it("every script imports what the build exports", { timeout: 90_000 }, async () 
 });
 
 it("every script of bench/ reads its command line with flagsOf, and so answers --help", () => {
-  const library = /^bench\/(?:peers\/|planner-(?:points|priors))/;
+  const library = /^bench\/(?:peers\/|planner-(?:points|priors)|sign-test)/;
   const benches = scripts.filter((file) => file.startsWith("bench/") && !library.test(file));
   expect(benches.length).toBeGreaterThan(15);
   const without = benches.filter((file) => !/flagsOf\(/.test(readFileSync(join(root, file), "utf8")));
