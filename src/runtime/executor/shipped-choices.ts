@@ -18,9 +18,10 @@ const threadsKernel = (collective: CollectiveName) =>
   collective === "all_reduce" ? "two-shot-kernel" : "direct-kernel";
 
 /**
- * Plans of one pass, which move what the kernels move: from the size on where they take as long, measured with two ranks
- * (bench/results/plans-two-cores-2026-11-24.md, "Built-in plans"). With more ranks the same is taken for granted. Where ranks
- * share cores, times differ too much from run to run to tell, and kernels serve.
+ * Plans of one pass, which move what the kernels move: from the size on where they take as long with two ranks
+ * (bench/results/plans-two-cores-2026-11-24.md, "Built-in plans"); with 2, 4 and 8 ranks on 32 cores they do from 16 KiB on
+ * (bench/results/plans-32-cores-2026-11-24.md). Where ranks share cores, times differ too much from run to run to tell, and
+ * kernels serve.
  */
 const THREADS_PLANS: readonly ChoiceTable[] = (
   [

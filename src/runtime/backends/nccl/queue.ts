@@ -14,7 +14,7 @@ import type { Entry } from "./nccl-entry.ts";
 import type { QueueOptions } from "./queue-options.ts";
 import type { StreamOrder } from "./stream-order.ts";
 import { StreamTimer } from "./stream-timer.ts";
-import { InFlight } from "./unsettled-calls.ts";
+import { UnsettledCalls } from "./unsettled-calls.ts";
 
 /** Calls and replays in flight on the stream; later ones wait in the queue. NCCL and the driver block at about a thousand. */
 const MAX_IN_FLIGHT = 512;
@@ -37,7 +37,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   readonly firstCalls: FirstCalls;
   /** Where this queue's stream stands among the others. */
   readonly order: StreamOrder;
-  readonly #inFlight: InFlight;
+  readonly #inFlight: UnsettledCalls;
   /** Calls in flight. */
   protected readonly running: readonly Entry[];
   #target: CallTarget | undefined;
@@ -53,7 +53,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     this.order.calls = this;
     this.handle = new CommHandle(options);
     this.firstCalls = new FirstCalls(this.agreement, options);
-    this.#inFlight = new InFlight(options.completion, this.settling);
+    this.#inFlight = new UnsettledCalls(options.completion, this.settling);
     this.running = this.#inFlight.calls;
   }
 

@@ -10,7 +10,7 @@ import type { Entry } from "./nccl-entry.ts";
 /** How long to poll without a pause, ms; then this thread yields the core. */
 const FINISH_SPIN_MS = 1;
 
-export class InFlight {
+export class UnsettledCalls {
   readonly #calls: Entry[] = [];
   /** How many were ever put there. */
   numIssued = 0;

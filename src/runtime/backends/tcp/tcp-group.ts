@@ -218,11 +218,11 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     );
     // Whoever hears that this rank has left before it hears what the group failed of must not take that for the cause.
     if (this.#cause !== undefined) this.#tellFailure(this.#coming?.seq ?? 0, this.#cause);
-    const next = this.#maker.sequence.next + 1;
-    for (const [member, inbox] of this.#inboxes.entries()) {
-      if (inbox === undefined || inbox.link.isOver || this.#cause !== undefined) continue;
-      const name = { group: this.key, lane: LANE.collective, seq: next, slot: 0 };
-      inbox.link.signal(KIND.close, name, undefined, 0, this.#maker.sent[member] ?? 0);
+    else {
+      const name = { group: this.key, lane: LANE.collective, seq: this.#maker.sequence.next + 1, slot: 0 };
+      for (const [member, inbox] of this.#inboxes.entries())
+        if (inbox?.link.isOver === false)
+          inbox.link.signal(KIND.close, name, undefined, 0, this.#maker.sent[member] ?? 0);
     }
     for (const inbox of this.#inboxes) inbox?.clear();
     this.#maker.close();
