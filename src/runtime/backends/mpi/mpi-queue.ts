@@ -257,6 +257,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
         this.#step();
         this.#isGlancing = false;
         if (work.settled || this.cause !== undefined) return;
+        // A step of a large call moves megabytes: sixteen of them would hold up the event loop.
+        if (this.running[0]?.blocks === true) break;
       }
       const now = performance.now();
       // Most small calls end before the first look at the clock.
