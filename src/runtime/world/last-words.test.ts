@@ -1,7 +1,10 @@
 /** What a rank's process said last is heard, though the launcher writes to it when it is gone. */
 import { readFileSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
+import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
+import { RankGang } from "./rank-gang.ts";
+import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 
 /** Blocks this thread, which reads nothing meanwhile, until a process has ended; nobody has asked for its exit code then. */
@@ -12,23 +15,42 @@ function blockUntilEnded(pid: number): void {
   }
 }
 
-it.skipIf(process.platform !== "linux")("hears a rank's last message after a write to it has failed", async () => {
-  const host = new RankProcess({});
+/** Has a rank fail and end while nothing is read, and writes to it then. @returns what was heard of it */
+async function heardOf(host: RankHost, started: () => Promise<number>): Promise<readonly string[]> {
   const heard: string[] = [];
-  const ended = new Promise<number>((resolve) => {
+  const ended = new Promise<void>((resolve) => {
     host.listen({
       line: () => {},
       message: ({ kind }) => void heard.push(kind),
       crash: (error) => void heard.push(String(error)),
-      exit: (_code, _reason) => resolve(heard.length),
+      exit: () => resolve(),
     });
   });
   const module = { url: "data:text/javascript,throw new Error('the origin')", path: "x", isCommonJs: false };
   const place = { rank: 0, worldSize: 1, generation: 1, env: {}, reap: [] };
   host.run({ ...place, module, engine: { backend: "none" } } as never);
+  const pid = await started();
   await nextTurn();
-  blockUntilEnded(host.pid ?? 0);
+  blockUntilEnded(pid);
   host.send({ kind: "bootstrap-failed", generation: 1, rank: 0, message: "late" });
   await ended;
-  expect(heard).toEqual(["failed"]);
+  return heard;
+}
+
+const isLinux = process.platform === "linux";
+
+it.skipIf(!isLinux)("hears a rank's last message after a write to it has failed", async () => {
+  const host = new RankProcess({});
+  expect(await heardOf(host, async () => host.pid ?? 0)).toEqual(["failed"]);
+});
+
+it.skipIf(!isLinux)("hears it of a rank that an engine's launcher has started", async () => {
+  const env = { OMPI_COMM_WORLD_RANK: "0", OMPI_COMM_WORLD_SIZE: "1" };
+  const gang = await RankGang.start(
+    { ...THREADS_KIND, startTogether: async (_ranks, [command = "", ...args]) => ({ command, args, env }) },
+    1,
+  );
+  const host = gang.member(0);
+  const started = () => vi.waitUntil(() => host.pid, { timeout: 60_000, interval: 1 });
+  expect(await heardOf(host, started)).toEqual(["failed"]);
 });

@@ -17,6 +17,7 @@ import { loadableUrl } from "./package-location.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
+import { sendFrame } from "./send-frame.ts";
 import { GANG_VARIABLE, type GangMessage } from "./socket-link.ts";
 import { taggedPieces } from "./tagged-line.ts";
 
@@ -41,6 +42,8 @@ class GangMember extends BaseHost {
   readonly kind = "process";
   readonly #gang: RankGang;
   #socket: Socket | undefined;
+  /** Takes what the socket has brought. */
+  #read: (chunk: Buffer) => boolean = () => false;
   #pid: number | undefined;
   #left: number | undefined;
   #killed = false;
@@ -57,12 +60,13 @@ class GangMember extends BaseHost {
   }
 
   /** Takes the rank's socket, whose first frame has been read. */
-  connect(socket: Socket, pid: number): void {
+  connect(socket: Socket, pid: number, read: (chunk: Buffer) => boolean): void {
     this.#socket = socket;
+    this.#read = read;
     this.#pid = pid;
     // The engine's launcher makes each rank the leader of a group, which does not end with its own.
     endWithLauncher(pid);
-    for (const frame of this.#early.splice(0)) socket.write(frame);
+    for (const frame of this.#early.splice(0)) sendFrame(socket, frame, read);
     socket.on("close", () => this.#closed());
     if (this.#killed) this.terminate();
   }
@@ -81,7 +85,7 @@ class GangMember extends BaseHost {
   send(message: ToRank): void {
     const frame = encodeFrame(message);
     if (this.#socket === undefined) this.#early.push(frame);
-    else if (this.#socket.writable) this.#socket.write(frame);
+    else sendFrame(this.#socket, frame, this.#read);
   }
 
   setIdle(): void {}
@@ -258,17 +262,20 @@ export class RankGang {
         return;
       }
       member = found;
-      found.connect(socket, pid as number);
+      found.connect(socket, pid as number, read);
     });
-    socket.on("error", () => {});
-    socket.on("data", (chunk: Buffer) => {
+    const read = (chunk: Buffer): boolean => {
       try {
         reader.push(chunk);
+        return true;
       } catch (error) {
         if (member === undefined) socket.destroy();
         else member.refuse(error);
+        return false;
       }
-    });
+    };
+    socket.on("error", () => {});
+    socket.on("data", (chunk: Buffer) => void read(chunk));
   }
 
   /** Ends a world of which some ranks never came. */

@@ -10,7 +10,6 @@ import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { boundTo } from "../../foreign/native/index.ts";
 import { afterRunning } from "../comm/index.ts";
-import { readLastWords } from "../rendezvous/index.ts";
 import type { CpuShares } from "./cpu-binding.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import type { ToRank } from "./messages.ts";
@@ -20,6 +19,7 @@ import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
 import { LAUNCHER_PID_VARIABLE } from "./rank-link-contract.ts";
 import { PROGRAM_FLAGS } from "./rank-worker.ts";
+import { sendFrame } from "./send-frame.ts";
 
 /** How long after a rank's death its pipes may stay open: a process that the rank started may hold them. */
 const DRAIN_MS = 1_000;
@@ -87,12 +87,7 @@ export class RankProcess extends BaseHost {
   }
 
   send(message: ToRank): void {
-    const frame = encodeFrame(message);
-    const channel = this.#channel;
-    if (!channel?.writable) return;
-    channel.write(frame, (error) => {
-      if (error && !channel.destroyed) readLastWords(channel, (chunk) => this.#read(chunk));
-    });
+    sendFrame(this.#channel, encodeFrame(message), (chunk) => this.#read(chunk));
   }
 
   /** @returns whether the rank may have said more */
