@@ -192,7 +192,7 @@ async function misuse(backend: BackendName, most = calls): Promise<Report> {
         try {
           // What is taken although it should not be would wait for a peer that never comes.
           const limit = new Promise((resolve) => {
-            timer = setTimeout(resolve, 3000);
+            timer = setTimeout(resolve, 30_000);
           });
           await Promise.race([(async () => attempt())(), limit]);
         } catch (error) {
@@ -208,7 +208,7 @@ async function misuse(backend: BackendName, most = calls): Promise<Report> {
       for (let i = 0; world.rank === 0 && i < calls; i++) {
         const [name, attempt] = one(misuses)();
         const short = await answer(() => attempt({}));
-        const careful = await answer(() => attempt({ timeoutMs: 5000 }));
+        const careful = await answer(() => attempt({ timeoutMs: 50_000 }));
         if (short !== careful) apart.push(`${name}: ${short} | ${careful}`);
         answers.push(`${name}: ${short}`);
         if (short === "accepted") break;

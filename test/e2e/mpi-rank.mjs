@@ -6,7 +6,7 @@ import { sumsBothWays } from "./sums-both-ways.mjs";
 
 const [, , url, ...whats] = process.argv;
 const { joinWorld } = await import(url);
-const world = await joinWorld({ timeoutMs: 2500 });
+const world = await joinWorld({ timeoutMs: 20_000 });
 const { comm, rank } = world;
 
 /** @param run gives what is to be said; a failure is said in its words */

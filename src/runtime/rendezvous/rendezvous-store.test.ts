@@ -199,7 +199,7 @@ describe("the rendezvous", () => {
   });
 
   it("fails the world when ranks are missing at the deadline, naming them and who was refused", async () => {
-    const { store } = await open({ joinTimeoutMs: 1_000 });
+    const { store } = await open({ joinTimeoutMs: 3_000 });
     const a = await join(store, 0);
     await join(store, 1, { version: "0.0.1" }).catch(() => {});
     const cause = await new Promise<{ rank: number; message: string }>((resolve) => a.onFailure(resolve));

@@ -35,7 +35,7 @@ describe("the culprit of a failure", () => {
         ranks: 3,
         backend,
         data: {},
-        onOutput: ({ text, rank }) => void (rank === 0 && told.push(text)),
+        onOutput: ({ text, rank, stream }) => void (rank === 0 && stream === "stdout" && told.push(text)),
         run: async (world) => {
           const pair = await world.comm.split(world.rank === 2 ? -1 : 0, world.rank);
           // Rank 2 dies when the others have their group: its end must not overtake that.
@@ -83,7 +83,7 @@ describe("the culprit of a failure", () => {
           ranks: 2,
           backend,
           data: code,
-          onOutput: ({ text, rank }) => void (rank === 0 && told.push(text)),
+          onOutput: ({ text, rank, stream }) => void (rank === 0 && stream === "stdout" && told.push(text)),
           run: async (world, exitCode) => {
             await world.comm.barrier();
             if (world.rank === 1) process.exit(exitCode);

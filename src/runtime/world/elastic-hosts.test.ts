@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { WorldEvent } from "./events.ts";
 import { type LaunchOptions, launch } from "./launch.ts";
 import type { NodesOptions } from "./node-options.ts";
+import type { OutputLine } from "./output.ts";
 
 beforeAll(() => {
   vi.stubEnv("CHORALE_SECRET", randomBytes(32).toString("hex"));
@@ -49,7 +50,8 @@ describe.skipIf(process.platform !== "linux")("a world of 1 to 3 hosts", () => {
       const one = host(rank, { count, rendezvous }, given);
       others.push(one.catch((error: unknown) => error));
     };
-    const onOutput = ({ text }: { text: string }) => {
+    const onOutput = ({ text, stream }: OutputLine) => {
+      if (stream === "stderr") return;
       lines.push(text);
       if (text === "generation 1: 2") leaving.abort("its host is drained");
       if (text === "generation 2: 1") for (const rank of [2, 1]) join(rank);

@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { withoutNotices } from "../../../test/helpers/notices.ts";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { Authority, writeTls } from "../../../test/support/certificates.ts";
 import { freePort } from "../../../test/support/free-port.mjs";
@@ -112,7 +113,7 @@ describe.skipIf(process.platform !== "linux")("a world over TLS (Linux)", () => 
       let text = "";
       for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (t) => (text += t));
       const [code] = (await once(child, "close")) as [number];
-      return { code, text };
+      return { code, text: withoutNotices(text) };
     };
     const [own, other] = files as [TlsFiles, TlsFiles];
     const first = start("0", own);
