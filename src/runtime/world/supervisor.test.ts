@@ -208,7 +208,7 @@ describe("the supervisor", () => {
     const finished = supervisor.finish();
     finished.catch(() => {});
     a.say(rebuild);
-    await vi.advanceTimersByTimeAsync(99);
+    await vi.advanceTimersByTimeAsync(999);
     expect(a.told.at(-1)).not.toBe("rebuild-refused");
     await vi.advanceTimersByTimeAsync(2);
     expect(a.told.at(-1)).toBe("rebuild-refused");

@@ -32,7 +32,7 @@ const LEAVE_MS = 500;
 /** How long a rank that is being ended may take to be gone, ms: one in native code cannot be stopped. */
 const EVICTION_MS = 5_000;
 /** How long the report of a failure may take to come here, after its consequences did, ms. */
-const HEARSAY_MS = 100;
+const HEARSAY_MS = 1_000;
 const FIRST_GENERATION = 1;
 
 export class Supervisor {
