@@ -57,8 +57,6 @@ export class ExchangeCall implements Activity {
     this.#firstTold = group.numTold;
     group.numPieces += this.#numPieces;
     group.numTold += this.#numPieces * (this.#isAllReduce ? 2 : 1);
-    // Compiled by all ranks in their first call: one whose share of it is empty would have to in a later one.
-    if (this.#call.redop !== undefined) group.arena.compileReducer();
     group.arena.running.add(this);
     this.#bring(0);
     this.#awaited = this.#numTold;

@@ -58,9 +58,12 @@ export function* measureCollective(
 ): Generator<void, readonly ChoiceRow[]> {
   const { addresses, library } = steps.mpi;
   const most = Math.max(...sizes);
+  // In turns of their own: the call's group may have been made in this one, and memory that is written first costs a fault for every page.
+  yield;
   const [send, recv] = [addresses.fresh(most), addresses.fresh(most)];
   // Memory that was never written is one page of zeros, which no program sends.
   new Float32Array(send.bytes.buffer, send.bytes.byteOffset, most / 4).fill(1);
+  yield;
   const taken = new Int32Array(2 * ROUNDS * sizes.length).fill(MOST_NS);
   for (const [i, sizeBytes] of sizes.entries()) {
     const numCalls = sizeBytes <= SHORT_BYTES ? SHORT_CALLS : LONG_CALLS;

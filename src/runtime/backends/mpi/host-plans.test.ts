@@ -1,5 +1,5 @@
 /** Plans and the exchange between ranks of one host, without MPI: all in one process, each with a WebAssembly memory of its own. */
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { newArray } from "../../../core/index.ts";
 import { openLibrary } from "../../../foreign/native/index.ts";
 import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
@@ -223,6 +223,18 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     });
     expect(asked).toBe(1);
   });
+});
+
+it.skipIf(!hasMmap)("a host's memory has its reduction kernels compiled before any call", () => {
+  const shared = createHostArena(1);
+  const compile = vi.spyOn(WebAssembly, "Module");
+  const arena = new HostArena(shared, 1);
+  const numCompiled = compile.mock.calls.length;
+  const at = arena.allocate(256);
+  arena.reducer.run("f32", "sum", [at], at + 128, 128);
+  expect([numCompiled, compile.mock.calls.length]).toEqual([1, 1]);
+  compile.mockRestore();
+  removeSharedArena(shared);
 });
 
 describe("the tables of an mpi world", () => {

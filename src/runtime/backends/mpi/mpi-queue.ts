@@ -184,6 +184,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     } finally {
       this.#turns.endTurn(ranks);
     }
+    poller.hurry();
     return this.#target !== undefined;
   }
 
@@ -198,7 +199,9 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     this.#pumping = true;
     try {
       this.publishHeldBack();
-      if (this.#open()) this.giveReady();
+      // Making a communicator takes milliseconds, and beginning its first call some more: the event loop goes on in between.
+      const wasOpen = this.#target !== undefined;
+      if (this.#open() && wasOpen) this.giveReady();
     } finally {
       this.#pumping = false;
     }
@@ -323,6 +326,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     const { failure } = this.options.control;
     if (failure === undefined || this.cause !== undefined || this.finishing) return;
     this.keepTurn();
+    this.#open();
     this.pump();
     this.finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS.apart : FINISH_MS.together);
     this.end(errorOf(failure));

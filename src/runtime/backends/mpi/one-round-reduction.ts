@@ -102,8 +102,6 @@ export class OneRoundReduction implements Activity {
   }
 
   begin({ mpi }: CallTarget): void {
-    // Compiled by all ranks in their first call, whoever comes first.
-    this.#group.arena.compileReducer();
     if (this.#copy === undefined) this.bring(mpi.library.copy);
     if (this.advance()) return;
     this.#isWaiting = true;
