@@ -12,18 +12,20 @@ const ranksFolder = new URL("../../../test/e2e/ranks/", import.meta.url);
 
 describe("runRanks", () => {
   it("does not let a timer that one world left behind fail the next", async () => {
-    const first = await runRanks(2, async (world) => {
-      // Both return long before the timer of the other one.
-      await world.comm.barrier();
-      setTimeout(() => {
-        throw new Error("late");
-      }, 700);
+    const options = { data: new Int32Array(new SharedArrayBuffer(4)) };
+    const leaves = async (_: World, isNext: Int32Array) => {
+      setInterval(() => {
+        if (Atomics.load(isNext, 0) === 1) throw new Error("late");
+      }, 10);
       return (await import("node:worker_threads")).threadId;
-    });
-    const second = await runRanks(2, async () => {
-      await new Promise((resolve) => setTimeout(resolve, 900));
+    };
+    const first = await runRanks(2, leaves, options);
+    const next = async (_: World, isNext: Int32Array) => {
+      Atomics.store(isNext, 0, 1);
+      await new Promise((resolve) => setTimeout(resolve, 300));
       return (await import("node:worker_threads")).threadId;
-    });
+    };
+    const second = await runRanks(2, next, options);
     expect(second.filter((thread) => first.includes(thread))).toEqual([]);
     // Threads whose programs left nothing behind are kept.
     const third = await runRanks(2, async () => (await import("node:worker_threads")).threadId);

@@ -94,7 +94,7 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     expect(found[1]?.closed).toBe("closed");
     expect(found[1]?.met).toMatch(/MismatchError/);
     // Who waited for the deadline would be seen, also on a busy host.
-    for (const { took } of found) expect(took).toBeLessThan(options.backendOptions.timeoutMs / 2);
+    for (const { took } of found) expect(took).toBeLessThan(options.backendOptions.timeoutMs);
   });
 
   it("splits without waiting while many groups are open and none is closed", async () => {
