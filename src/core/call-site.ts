@@ -1,6 +1,6 @@
 /**
- * Where in the user's program a call stands. Remembering a stack is cheap; reading it costs some microseconds and is done
- * only when somebody is told. Files that were compiled and carry a source map are shown at their original lines.
+ * Where in the user's program a call stands. Remembering a stack costs 5 to 20 us, by its frames; reading it costs as much again
+ * and is done only when somebody is told. Files that were compiled and carry a source map are shown at their original lines.
  */
 import { findSourceMap, type SourceMap } from "node:module";
 import { dirname, resolve } from "node:path";

@@ -225,7 +225,7 @@ export class GroupEngine implements Pumpable {
     this.flight.issue(work, this.block);
     work.state = "running";
     work.phase = phase;
-    work.trace ??= traceOfCall();
+    if (!this.driver.isBlocking) work.trace ??= traceOfCall(this.adopt);
     this.#queue.push(work);
     this.driver.activate(this);
   }
@@ -415,9 +415,9 @@ export class GroupEngine implements Pumpable {
     for (const work of pending) {
       if (work.deadline === 0) work.deadline = now + work.timeoutMs;
       if (now >= work.deadline) {
-        this.failGroup(
-          new TimeoutError(this.#nameOf(work), work.timeoutMs, this.activity(work), { callSite: siteOf(work) }),
-        );
+        // Where it was called, or else where the program waits: on the event loop's turns nothing of it is on the stack.
+        const site = callSite(work.trace);
+        this.failGroup(new TimeoutError(this.#nameOf(work), work.timeoutMs, this.activity(work), { callSite: site }));
         return Number.POSITIVE_INFINITY;
       }
       // The launcher writes its dump as soon as a rank dies, before the others hear of it.
@@ -481,9 +481,4 @@ export class GroupEngine implements Pumpable {
   slotWord(r: number, seq: number): number {
     return this.peerCalls.slot(r, seq);
   }
-}
-
-/** Where the program made a call, if that was noted. */
-function siteOf({ trace }: ThreadsWork<unknown>): string | undefined {
-  return trace === undefined ? undefined : callSite(trace);
 }
