@@ -41,12 +41,23 @@ const LEAST_FASTER = 7;
 const LEAST_GAIN = 1.1;
 /** How long a look at a measured call may last, ms: the event loop goes on in between. */
 const LOOK_MS = 5;
+/**
+ * After so long the measurement ends, on all ranks: what it has not come to is MPI's. Where ranks wait for cores, which others keep
+ * busy, it took more than a minute, and the call that it precedes met its deadline.
+ */
+const MOST_MS = 1000;
 const MOST_NS = 2 ** 31 - 1;
 
 /** The two ways to make a call. */
 export interface Ways {
   readonly mpi: (call: HostCall) => Activity;
   readonly exchange: (call: HostCall) => Activity;
+}
+
+/** What a round took on the slowest rank, ns. */
+interface Round {
+  readonly byMpi: number;
+  readonly byExchange: number;
 }
 
 /** Measures a collective, for the steps of a call. @returns the rows of its table */
@@ -56,7 +67,7 @@ export function* measureCollective(
   steps: Steps,
   sizes: readonly number[],
 ): Generator<void, readonly ChoiceRow[]> {
-  const { addresses, library } = steps.mpi;
+  const { addresses } = steps.mpi;
   const most = Math.max(...sizes);
   // In turns of their own: the call's group may have been made in this one, and memory that is written first costs a fault for every page.
   yield;
@@ -64,11 +75,13 @@ export function* measureCollective(
   // Memory that was never written is one page of zeros, which no program sends.
   new Float32Array(send.bytes.buffer, send.bytes.byteOffset, most / 4).fill(1);
   yield;
-  const taken = new Int32Array(2 * ROUNDS * sizes.length).fill(MOST_NS);
+  const began = performance.now();
+  const rounds: Round[][] = sizes.map(() => []);
   for (const [i, sizeBytes] of sizes.entries()) {
     const numCalls = sizeBytes <= SHORT_BYTES ? SHORT_CALLS : LONG_CALLS;
     const call = callOf(collective, sizeBytes, steps, { send, recv });
     for (let round = 0; round <= ROUNDS; round++) {
+      const taken = new Int32Array(3);
       // The first round compiles, and touches memory; then the two take turns at going first.
       for (const way of round % 2 === 0 ? [0, 1] : [1, 0]) {
         const make = way === 0 ? mpi : exchange;
@@ -76,31 +89,34 @@ export function* measureCollective(
         yield* timed(make(call), steps);
         let tookUs = 0;
         for (let i = 0; i < numCalls; i++) tookUs += yield* timed(make(call), steps);
-        const at = 2 * (ROUNDS * i + round - 1) + way;
-        if (round > 0) taken[at] = Math.min(MOST_NS, (tookUs * 1000) / numCalls);
+        taken[way] = Math.min(MOST_NS, (tookUs * 1000) / numCalls);
         yield;
       }
+      taken[2] = performance.now() - began;
+      const [byMpi = 0, byExchange = 0, lastedMs = 0] = yield* slowestOf(taken, steps);
+      if (round > 0) rounds[i]?.push({ byMpi, byExchange });
+      if (lastedMs > MOST_MS) return rowsOf(sizes, rounds);
     }
   }
-  const all = addresses.span(taken);
-  const slowest = addresses.fresh(taken.byteLength);
-  const { dtypes, ops } = library.handles;
-  steps.issue("MPI_Iallreduce", ({ comm }, request) =>
-    library.api.MPI_Iallreduce(all.address, slowest.address, taken.length, dtypes.i32, ops.max, comm, request),
-  );
-  yield;
-  return rowsOf(sizes, new Int32Array(slowest.bytes.buffer, slowest.bytes.byteOffset, taken.length));
+  return rowsOf(sizes, rounds);
 }
 
-/** @param takenNs by size and round, on the slowest rank: by MPI, by the exchange */
-export function rowsOf(sizes: readonly number[], takenNs: ArrayLike<number>): readonly ChoiceRow[] {
-  const rounds = sizes.map((_, i) =>
-    Array.from({ length: ROUNDS }, (_, round) => {
-      const at = 2 * (ROUNDS * i + round);
-      return { byMpi: takenNs[at] ?? 0, byExchange: takenNs[at + 1] ?? 0 };
-    }),
+/** The largest of all ranks' numbers, one by one. */
+function* slowestOf(own: Int32Array, steps: Steps): Generator<void, Int32Array> {
+  const { addresses, library } = steps.mpi;
+  const [all, slowest] = [addresses.span(own), addresses.fresh(own.byteLength)];
+  const { dtypes, ops } = library.handles;
+  steps.issue("MPI_Iallreduce", ({ comm }, request) =>
+    library.api.MPI_Iallreduce(all.address, slowest.address, own.length, dtypes.i32, ops.max, comm, request),
   );
-  const gains = rounds.map((all) => {
+  yield;
+  return new Int32Array(slowest.bytes.buffer, slowest.bytes.byteOffset, own.length);
+}
+
+/** @param rounds by size; fewer than all where there was no time for them: MPI serves then */
+export function rowsOf(sizes: readonly number[], rounds: readonly (readonly Round[])[]): readonly ChoiceRow[] {
+  const gains = sizes.map((_, i) => {
+    const all = rounds[i] ?? [];
     const numFaster = all.filter(({ byMpi, byExchange }) => byExchange < byMpi).length;
     return numFaster >= LEAST_FASTER && medianOf(all.map(({ byMpi, byExchange }) => byMpi / byExchange)) >= LEAST_GAIN;
   });
@@ -109,9 +125,8 @@ export function rowsOf(sizes: readonly number[], takenNs: ArrayLike<number>): re
     // Sizes between two that were measured are the exchange's when both are.
     const isExchanged = gains[i] === true && gains[i + 1] !== false;
     const use = isExchanged ? "exchange" : "mpi";
-    const timeUs =
-      medianOf((rounds[i] ?? []).map(({ byMpi, byExchange }) => (isExchanged ? byExchange : byMpi))) / 1000;
-    rows.push({ fromBytes, use, timeUs });
+    const taken = (rounds[i] ?? []).map(({ byMpi, byExchange }) => (isExchanged ? byExchange : byMpi));
+    rows.push({ fromBytes, use, ...(taken.length > 0 && { timeUs: medianOf(taken) / 1000 }) });
   }
   return rows;
 }

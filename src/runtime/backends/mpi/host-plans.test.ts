@@ -263,11 +263,12 @@ describe("what is measured", () => {
   const rows = (takenUs: readonly number[], ...others: readonly (readonly [round: number, ...us: number[]])[]) =>
     rowsOf(
       sizes,
-      sizes.flatMap((_, i) =>
+      sizes.map((_, i) =>
         Array.from({ length: 8 }, (_, round) => {
           const [, ...told] = others.find(([one]) => one === round) ?? [];
-          return (told.length > 0 ? told : takenUs).slice(2 * i, 2 * i + 2).map((us) => 1000 * us);
-        }).flat(),
+          const [us = 0, exchangeUs = 0] = (told.length > 0 ? told : takenUs).slice(2 * i);
+          return { byMpi: 1000 * us, byExchange: 1000 * exchangeUs };
+        }),
       ),
     );
 
@@ -287,6 +288,16 @@ describe("what is measured", () => {
     expect(uses(3, 7)).toEqual(["mpi", "mpi", "mpi", "mpi"]);
     // One round that something else held up is no gain.
     expect(rows([21, 20, 21, 20, 21, 20], [0, 900, 20, 900, 20, 900, 20])[1]?.use).toBe("mpi");
+  });
+
+  it("is MPI's where there was no time for all rounds", () => {
+    const fast = Array.from({ length: 8 }, () => ({ byMpi: 20_000, byExchange: 10_000 }));
+    expect(rowsOf(sizes, [fast, fast.slice(0, 6), []])).toEqual([
+      { fromBytes: 0, use: "mpi" },
+      { fromBytes: 65_536, use: "mpi", timeUs: 20 },
+      { fromBytes: 262_144, use: "mpi", timeUs: 20 },
+      { fromBytes: 1_048_576, use: "mpi" },
+    ]);
   });
 });
 
