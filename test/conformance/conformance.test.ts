@@ -35,7 +35,7 @@ describe("the choice of cases", () => {
 });
 
 describe("threads backend: data", () => {
-  it("moves and reduces as the reference says (a pairwise-covering subset)", { timeout: 120_000 }, async () => {
+  it("moves and reduces as the reference says (a pairwise-covering subset)", { timeout: 300_000 }, async () => {
     const result = await runConformance({ backend: "threads", only: "data", seed });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(150);
@@ -47,7 +47,7 @@ describe("threads backend: behaviour", () => {
   let run: ReturnType<typeof runConformance> | undefined;
   it.each(SEMANTIC_CASES.map(({ name, ranks }) => `${name} (${ranks} ranks)`))(
     "%s",
-    { timeout: 240_000 },
+    { timeout: 600_000 },
     async (name) => {
       run ??= runConformance({ backend: "threads", only: "behaviour", seed });
       const result = await run;

@@ -13,7 +13,7 @@ describe.skipIf(library === undefined)("nccl backend on two hosts, over a stand-
   const folder = fakeGpuFolder();
   afterAll(() => folder.remove());
 
-  it("moves and reduces as the reference says", { timeout: 240_000 }, () => {
+  it("moves and reduces as the reference says", { timeout: 600_000 }, () => {
     const words = ["--dist", dist, "--seed", `${seed}`, "--only", "data", "--filter", "count=uneven"];
     const env = { ...process.env, FAKE_GPU_FOLDER: folder.path };
     const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...words], {

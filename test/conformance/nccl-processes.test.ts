@@ -21,13 +21,13 @@ describe.skipIf(library === undefined)("nccl backend, ranks as processes, over a
     },
   } as const;
 
-  it("moves and reduces as the reference says", { timeout: 240_000 }, async () => {
+  it("moves and reduces as the reference says", { timeout: 600_000 }, async () => {
     const result = await runConformance({ ...common, only: "data", ranks: [1, 2, 3], filter: "count=uneven" });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(50);
   });
 
-  it("behaves as the contract says", { timeout: 240_000 }, async () => {
+  it("behaves as the contract says", { timeout: 600_000 }, async () => {
     const result = await runConformance({ ...common, only: "behaviour", ...FEW });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);

@@ -16,7 +16,7 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
     expect(heldByFakeGpu(library ?? "")).toEqual(NOTHING_HELD);
   });
 
-  it("moves and reduces as the reference says", { timeout: 240_000 }, async () => {
+  it("moves and reduces as the reference says", { timeout: 600_000 }, async () => {
     const result = await runConformance({
       backend: "nccl",
       only: "data",
@@ -31,7 +31,7 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
 
   it.each([{ registerBuffers: true }, { blocking: false }])(
     "moves and reduces with %o as the reference says",
-    { timeout: 120_000 },
+    { timeout: 300_000 },
     async (backendOptions) => {
       const result = await runConformance({
         backend: "nccl",
@@ -47,7 +47,7 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
     },
   );
 
-  it("behaves as the contract says", { timeout: 240_000 }, async () => {
+  it("behaves as the contract says", { timeout: 600_000 }, async () => {
     const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env, ...FEW });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);

@@ -7,7 +7,7 @@ console.log(`conformance over tcp: seed ${seed} (CHORALE_SEED=${seed} repeats it
 
 /** `npm run conformance:full -- --backend tcp --isolation process` runs everything, on 1 to 8 ranks. */
 describe.skipIf(process.platform === "win32")("tcp backend (needs the C library's sockets)", () => {
-  it("moves and reduces as the reference says, between processes", { timeout: 120_000 }, async () => {
+  it("moves and reduces as the reference says, between processes", { timeout: 300_000 }, async () => {
     const result = await runConformance({
       backend: "tcp",
       isolation: "process",
@@ -21,7 +21,7 @@ describe.skipIf(process.platform === "win32")("tcp backend (needs the C library'
   });
 
   it("moves large messages over several connections of each pair, which a second thread writes", {
-    timeout: 120_000,
+    timeout: 300_000,
   }, async () => {
     const result = await runConformance({
       backend: "tcp",
@@ -37,7 +37,7 @@ describe.skipIf(process.platform === "win32")("tcp backend (needs the C library'
     expect(result.numPassed).toBe(4);
   });
 
-  it("behaves as the contract says", { timeout: 240_000 }, async () => {
+  it("behaves as the contract says", { timeout: 600_000 }, async () => {
     const result = await runConformance({
       backend: "tcp",
       isolation: "thread",
