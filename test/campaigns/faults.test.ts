@@ -17,7 +17,7 @@ function campaign(kinds: readonly string[], flags: readonly string[], env: Reado
     "--each",
     "1",
     "--deadline",
-    "1500",
+    "4000",
     "--late",
     "20000",
     "--only",
