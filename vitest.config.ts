@@ -86,8 +86,8 @@ export default defineConfig({
     // Says what was found, not "[ …(2) ]".
     chaiConfig: { truncateThreshold: 4000 },
     // Many times what the longest without a limit of its own takes; and more than the deadline of a call, whose error says more.
-    testTimeout: 90_000,
-    hookTimeout: 90_000,
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
     pool: "forks",
     // One more than the two cores of CI: many tests wait for deadlines, processes and sockets.
     maxWorkers: 3,

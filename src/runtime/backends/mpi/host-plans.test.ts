@@ -227,7 +227,9 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
 
 it.skipIf(!hasMmap)("a host's memory has its reduction kernels compiled before any call", () => {
   const shared = createHostArena(1);
-  const compile = vi.spyOn(WebAssembly, "Module");
+  // What TypeScript knows of it is its types.
+  const { WebAssembly: api } = globalThis as unknown as { WebAssembly: { Module: new (bytes: Uint8Array) => object } };
+  const compile = vi.spyOn(api, "Module");
   const arena = new HostArena(shared, 1);
   const numCompiled = compile.mock.calls.length;
   const at = arena.allocate(256);
