@@ -36,3 +36,24 @@ it.skipIf(process.platform !== "linux")("what is no connection stays as it is", 
   expect(socketCalls().unpaced(file.fd)).toBe(false);
   await file.close();
 });
+
+it.skipIf(process.platform === "win32")("what was written counts until the other end's system has it", async () => {
+  const calls = socketCalls();
+  const [near, far] = await pair();
+  const [from, to] = [descriptorOf(near) as number, descriptorOf(far) as number];
+  expect(calls.unacknowledged(from)).toBe(0);
+  const bytes = new Uint8Array(1024 * 1024);
+  let sent = 0;
+  // Until neither system takes more.
+  for (let now = calls.send(from, bytes, false); now > 0; now = calls.send(from, bytes, false)) sent += now;
+  expect(calls.unacknowledged(from)).toBeGreaterThan(0);
+  let received = 0;
+  while (received < sent) {
+    calls.poll(Int32Array.of(to, POLL_IN), 1, 10_000);
+    received += Math.max(0, calls.receive(to, bytes));
+  }
+  while (calls.unacknowledged(from) > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  near.destroy();
+  far.destroy();
+  expect(calls.unacknowledged(-1)).toBe(0);
+});

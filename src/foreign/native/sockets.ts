@@ -24,6 +24,10 @@ export const POLL_BROKEN = 8 | 16 | 32;
 /** Nothing can be read or written now. */
 export const WOULD_BLOCK = -constants.errno.EAGAIN;
 
+/** Linux: SIOCOUTQ of ioctl(2). macOS: SOL_SOCKET, SO_NWRITE of getsockopt(2). */
+const OUT_QUEUE = 0x5411;
+const UNSENT = { level: 0xffff, option: 0x1024 } as const;
+
 /** Linux: IPPROTO_TCP, TCP_CONGESTION. */
 const CONGESTION = { level: 6, option: 13 } as const;
 
@@ -40,6 +44,8 @@ export interface SocketCalls {
    * @returns how many are ready
    */
   poll(table: Int32Array, count: number, timeoutMs: number): number;
+  /** Counts bytes that were written and that the other end's system does not have yet; 0 where this cannot be known. */
+  unacknowledged(fd: number): number;
   /** Closes a descriptor that no object of Node owns. */
   close(fd: number): void;
   /**
@@ -66,6 +72,16 @@ export function socketCalls(): SocketCalls {
   const poll = library.func("poll", "int", ["void *", "unsigned long", "int"]);
   const close = library.func("close", "int", ["int"]);
   const setsockopt = library.func("setsockopt", "int", ["int", "int", "int", "void *", "unsigned int"]);
+  const count = new Int32Array(1);
+  const countSize = Uint32Array.of(count.byteLength);
+  const outQueue =
+    process.platform === "linux"
+      ? library.func("ioctl", "int", ["int", "unsigned long", "void *"])
+      : library.func("getsockopt", "int", ["int", "int", "int", "void *", "void *"]);
+  const countUnsent = (fd: number) =>
+    process.platform === "linux"
+      ? outQueue(fd, OUT_QUEUE, count)
+      : outQueue(fd, UNSENT.level, UNSENT.option, count, countSize);
   const SEND = MSG_NOSIGNAL | MSG_DONTWAIT;
   const reno = Buffer.from("reno");
   const { EINTR } = constants.errno;
@@ -82,6 +98,7 @@ export function socketCalls(): SocketCalls {
     sendAt: (fd, address, bytes, more) => again(() => sendAt(fd, address, bytes, SEND | (more ? MSG_MORE : 0))),
     receive: (fd, bytes) => again(() => recv(fd, bytes, bytes.length, MSG_DONTWAIT)),
     poll: (table, count, timeoutMs) => Math.max(0, poll(table, count, timeoutMs)),
+    unacknowledged: (fd) => (countUnsent(fd) === 0 ? (count[0] as number) : 0),
     close: (fd) => void close(fd),
     unpaced: (fd) =>
       process.platform === "linux" && setsockopt(fd, CONGESTION.level, CONGESTION.option, reno, reno.length) === 0,

@@ -126,6 +126,11 @@ export class Connection {
   get isBlocked(): boolean {
     return !this.#isOver && this.#queue.length > 0;
   }
+  /** Bytes that the other end's system does not have yet. */
+  get backlogBytes(): number {
+    if (this.#isOver) return 0;
+    return this.#queue.reduce((sum, { bytes }) => sum + bytes.length, this.#calls.unacknowledged(this.fd));
+  }
   /** Whether another thread writes it. */
   get isLent(): boolean {
     return this.#thread !== undefined;

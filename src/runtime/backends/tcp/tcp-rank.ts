@@ -13,6 +13,7 @@ import {
   failureOf,
   GroupCommunicator,
   refuseCalls,
+  runningTime,
 } from "../../comm/index.ts";
 import { Connection, type ConnectionListener } from "./connection.ts";
 import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf, NO_HEAD } from "./frame.ts";
@@ -35,7 +36,7 @@ const TURN_WAIT_MS = 1;
 const MAX_ORPHANS = 65_536;
 /** Groups that were closed and may still get frames. */
 const MAX_RETIRED = 4_096;
-/** How long the farewell may take, ms: until a peer that is alive has read it. */
+/** How long the others may take to close their ends, once their systems have all that this rank has said, ms. */
 const FAREWELL_MS = 1_000;
 
 const NOTHING = new Uint8Array(0);
@@ -270,6 +271,8 @@ export class TcpRank implements TcpContext {
    * @param blamed the rank that is named: another one where `rank` ends because that one died
    */
   markGone(rank: number, cause: string, tells: boolean, blamed = rank): void {
+    // Whoever leaves waits for it no longer.
+    if (this.#isOver) this.#links[rank]?.finish();
     if (this.#gone.has(rank) || this.#isOver) return;
     const error = new RankFailedError(blamed, this.options.generation, new Error(cause));
     this.#gone.set(rank, error);
@@ -313,24 +316,34 @@ export class TcpRank implements TcpContext {
     void this.#sender.close();
   }
 
-  /** Says goodbye, and waits until the others have heard it, for a while. */
+  /** Says goodbye, and waits until the others' systems have it, and what was sent before, and for a while until they close too. */
   async leave(): Promise<void> {
     if (this.#isOver) return;
     for (const link of this.#links) if (link?.isOver === false) link.control({ kind: "bye" });
     this.#isOver = true;
-    const until = performance.now() + FAREWELL_MS;
     const open = () => this.#connections.filter(({ isOver }) => !isOver);
-    while (open().some(({ isBlocked }) => isBlocked) && performance.now() < until) {
-      this.turn(0);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
+    let fewestBytes = Number.POSITIVE_INFINITY;
+    let until = 0;
+    // As long as they take anything: nobody is to blame for a slow machine.
+    await this.#turnWhile((now) => {
+      const bytes = open().reduce((sum, { backlogBytes }) => sum + backlogBytes, 0);
+      if (bytes < fewestBytes) until = now + this.options.timeoutMs;
+      fewestBytes = Math.min(fewestBytes, bytes);
+      return bytes > 0 && now < until;
+    });
     for (const { socket } of open()) socket.end();
-    while (open().length > 0 && performance.now() < until) {
-      this.turn(0);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
+    const closedBy = runningTime() + FAREWELL_MS;
+    await this.#turnWhile((now) => open().length > 0 && now < closedBy);
     for (const link of this.#links) link?.finish();
     await this.#sender.close();
+  }
+
+  /** @param holds is given the running time */
+  async #turnWhile(holds: (now: number) => boolean): Promise<void> {
+    while (holds(runningTime())) {
+      this.turn(0);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
   }
 
   // Progress.
