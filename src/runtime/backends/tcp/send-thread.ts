@@ -11,8 +11,8 @@ import { POLL_IN, type SocketCalls, socketPair } from "../../../foreign/native/i
 import { HostAddresses } from "../../memory/index.ts";
 import { newSlots, OWNER, RING, type SendWorkerData, SLOT, slotAt, THREAD, WORD } from "./send-slots.ts";
 
-/** How long the thread may take to hear that it is to stop, ms: it is within one system call that does not block. */
-const STOP_MS = 2_000;
+/** How long the thread may take to hear that it is to stop, ms: it is within one system call that does not block, but may wait for a core. */
+const STOP_MS = 10_000;
 /** What a rank polls of it. */
 export const WAKE_EVENTS = POLL_IN;
 
@@ -25,6 +25,8 @@ export class SendThread {
   readonly #addresses = new HostAddresses();
   readonly #fds: readonly number[];
   readonly #worker: Worker | undefined;
+  /** When the thread itself is gone: after `close` has returned, where that found it still starting. */
+  readonly gone: Promise<void>;
   readonly #byte = new Uint8Array(1);
   readonly #bytes = new Uint8Array(64);
   #seen = 0;
@@ -43,8 +45,10 @@ export class SendThread {
       const worker = new Worker(new URL("./send-worker.js", import.meta.url), { workerData, execArgv: [] });
       worker.unref();
       worker.on("error", () => this.#fail());
+      this.gone = new Promise((resolve) => worker.once("exit", () => resolve()));
       this.#worker = worker;
     } catch (error) {
+      this.gone = Promise.resolve();
       void this.close();
       throw error;
     }
@@ -122,19 +126,20 @@ export class SendThread {
     if (isWoken) this.#calls.receive(this.wakeFd, this.#bytes);
   }
 
-  /** Ends it. What it has been given and not written is not written any more. @returns when its own resources are free too */
+  /** Ends it. What it has been given and not written is not written any more. @returns when it is gone, unless it was still starting */
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
     const words = this.#words;
-    // One that has not begun finds that it need not.
-    if (Atomics.compareExchange(words, WORD.state, THREAD.starts, THREAD.ended) === THREAD.runs) {
+    const was = Atomics.compareExchange(words, WORD.state, THREAD.starts, THREAD.ended);
+    if (was === THREAD.runs) {
       Atomics.compareExchange(words, WORD.state, THREAD.runs, THREAD.ends);
       this.#ask();
       Atomics.wait(words, WORD.state, THREAD.ends, STOP_MS);
     }
     for (const fd of this.#fds) this.#calls.close(fd);
-    await this.#worker?.terminate();
+    // It finds that it need not begin. Were it terminated while it opens its file, Node would never close that.
+    if (was !== THREAD.starts) await this.#worker?.terminate();
   }
 
   #given(slot: number): number {

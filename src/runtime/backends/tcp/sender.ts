@@ -11,6 +11,9 @@ const LEAST_PEERS = 3;
 /** Descriptors below zero are none for poll(2). */
 const NOTHING_WATCHED = [-1, 0] as const;
 
+/** Threads that were closed and are not gone: on a slow machine they would become many, for each generation starts its own. */
+let numLeaving = 0;
+
 export interface SenderOptions {
   readonly sendThread: SendThreadMode;
   readonly calls: SocketCalls;
@@ -34,7 +37,7 @@ export class Sender {
   }
 
   #whenReady(): SendThread | undefined {
-    if (!this.#wants) return undefined;
+    if (!this.#wants || (this.#thread === undefined && numLeaving > 0)) return undefined;
     try {
       this.#thread ??= new SendThread(this.#numSlots, this.#options.calls);
     } catch {
@@ -69,7 +72,10 @@ export class Sender {
     const thread = this.#thread;
     this.#wants = false;
     this.#thread = undefined;
-    await thread?.close();
+    if (thread === undefined) return;
+    numLeaving++;
+    void thread.gone.then(() => numLeaving--);
+    await thread.close();
   }
 }
 
