@@ -25,9 +25,9 @@ function check(data, expected, what) {
 }
 
 /** Makes one call that all ranks draw alike. @returns its end, with the results checked */
-async function callOnce(world, draw) {
+async function callOnce(world, draw, largestBytes) {
   const { comm, rank, size } = world;
-  const count = 1 + Math.floor(2 ** (draw() * 15));
+  const count = 1 + Math.floor(2 ** (draw() * Math.log2(largestBytes / 4)));
   const kind = Math.floor(draw() * 7);
   const root = Math.floor(draw() * size);
   const total = (size * (size + 1)) / 2;
@@ -115,13 +115,16 @@ async function gauges() {
     const [rssKiB, sharedKiB] = ["VmRSS", "RssShmem"].map((name) =>
       Number(new RegExp(`^${name}:\\s+(\\d+)`, "m").exec(status)?.[1] ?? 0),
     );
-    return { rssKiB, sharedKiB, fds: readdirSync("/proc/self/fd").length };
+    const { heapTotal, external, arrayBuffers } = process.memoryUsage();
+    const [heapKiB, externalKiB, buffersKiB] = [heapTotal, external, arrayBuffers].map((bytes) => bytes / 1024);
+    const [fds, threads] = ["fd", "task"].map((what) => readdirSync(`/proc/self/${what}`).length);
+    return { rssKiB, sharedKiB, heapKiB, externalKiB, buffersKiB, fds, threads };
   } catch {
     return {};
   }
 }
 
-export default async function run(first, { folder, seed }) {
+export default async function run(first, { folder, seed, largestBytes }) {
   let world = first;
   const born = world.generation;
   for (;;) {
@@ -141,7 +144,7 @@ export default async function run(first, { folder, seed }) {
             await BREAKS[how](world);
           }
         }
-        await callOnce(world, draw);
+        await callOnce(world, draw, largestBytes);
         if (existsSync(join(folder, `ask-${generation}`))) {
           const answer = join(folder, `answer-${generation}-${rank}`);
           if (!existsSync(answer)) writeFileSync(answer, String(step));
