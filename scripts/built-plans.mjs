@@ -1,6 +1,7 @@
 /**
- * Writes the plans that come compiled with the package (src/runtime/executor/built-plans.ts) beside the executor's modules.
- * They are compiled and proved once for a state of the sources, which takes some three seconds, and kept in .cache/.
+ * Writes the plans that come compiled with the package (src/runtime/executor/built-plans.ts), and its reduction kernels
+ * (built-kernels.ts), beside the executor's modules. They are compiled and proved once for a state of the sources, which takes some
+ * three seconds, and kept in .cache/.
  */
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -33,28 +34,29 @@ export async function writeBuiltPlans(modules, targets) {
   const cache = join(root, ".cache/built-plans", await stateOfSources());
   if (!existsSync(cache)) await compilePlans(modules, cache);
   for (const file of await readdir(cache)) {
-    const text = await readFile(join(cache, file), "utf8");
-    for (const target of targets) await writeChanged(join(target, EXECUTOR, file), text);
+    const bytes = await readFile(join(cache, file));
+    for (const target of targets) await writeChanged(join(target, EXECUTOR, file), bytes);
   }
 }
 
 /** Ranks of another test run may be reading the file. */
-async function writeChanged(path, text) {
-  if (existsSync(path) && (await readFile(path, "utf8")) === text) return;
+async function writeChanged(path, bytes) {
+  if (existsSync(path) && bytes.equals(await readFile(path))) return;
   const temporary = `${path}.${process.pid}.tmp`;
-  await writeFile(temporary, text);
+  await writeFile(temporary, bytes);
   await rename(temporary, path);
 }
 
 async function compilePlans(modules, folder) {
   const { builtPlansText } = await import(pathToFileURL(join(modules, EXECUTOR, "library-plans.js")).href);
   const door = await import(pathToFileURL(join(modules, EXECUTOR, "internal.js")).href);
-  const { MOST_BUILT_RANKS, builtPlanFile, builtUses } = door;
+  const { assembleReduce, BUILT_KERNELS_FILE, MOST_BUILT_RANKS, builtPlanFile, builtUses } = door;
   const temporary = `${folder}.${process.pid}.tmp`;
   await mkdir(temporary, { recursive: true });
   for (let ranks = 2; ranks <= MOST_BUILT_RANKS; ranks++) {
     await writeFile(join(temporary, builtPlanFile(ranks)), builtPlansText(ranks, builtUses(ranks)));
   }
+  await writeFile(join(temporary, BUILT_KERNELS_FILE), assembleReduce());
   for (const old of await readdir(dirname(folder))) {
     if (!old.endsWith(".tmp")) await rm(join(dirname(folder), old), { recursive: true, force: true });
   }

@@ -4,6 +4,7 @@
  * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
  */
 export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
+export { BUILT_KERNELS_FILE } from "./built-kernels.ts";
 export { builtPlanFile, MOST_BUILT_RANKS } from "./built-plans.ts";
 export {
   CHOICES_SCHEMA_VERSION,
@@ -52,7 +53,7 @@ export {
   type KernelOp,
   MAX_INPUTS,
 } from "./wasm/reduce-kernels.ts";
-export { reduceOn } from "./wasm/reduce-module.ts";
+export { assembleReduce, reduceOn } from "./wasm/reduce-module.ts";
 export {
   compileModule,
   instantiate,

@@ -1,7 +1,8 @@
 /** The reduction kernels by themselves, as one function: for backends whose ranks share no memory. */
+import { builtKernels } from "../built-kernels.ts";
 import { ModuleBuilder } from "./assembler.ts";
 import { addReduceKernels } from "./reduce-kernels.ts";
-import { compileModule, instantiate, type WasmFunction, type WasmMemory } from "./webassembly.ts";
+import { compileModule, instantiate, type WasmFunction, type WasmMemory, type WasmModule } from "./webassembly.ts";
 
 export interface ReduceExports {
   /** (kernel, inTable, numIn, outTable, numOut, start, end, context) */
@@ -21,9 +22,17 @@ export function addReduce(module: ModuleBuilder, kernelType: number): void {
   );
 }
 
-/** @returns `ReduceExports.reduce` on this memory */
-export function reduceOn(memory: WasmMemory): WasmFunction {
+export function assembleReduce(): Uint8Array<ArrayBuffer> {
   const module = new ModuleBuilder();
   addReduce(module, addReduceKernels(module));
-  return instantiate<ReduceExports>(compileModule(module.encode()), memory).reduce;
+  return module.encode();
+}
+
+/** The same code for each memory of a thread. */
+let compiled: WasmModule | undefined;
+
+/** @returns `ReduceExports.reduce` on this memory */
+export function reduceOn(memory: WasmMemory): WasmFunction {
+  compiled ??= compileModule(builtKernels() ?? assembleReduce());
+  return instantiate<ReduceExports>(compiled, memory).reduce;
 }
