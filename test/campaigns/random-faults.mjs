@@ -302,8 +302,10 @@ let longest = 0;
 for (const life of byProcess ? lives.values() : []) {
   longest = Math.max(longest, life.length);
   const [early, late] = [life[Math.min(2, life.length - 1)], life.at(-1)];
+  // A thread that starts or ends has descriptors of its own, and files of its modules open.
   if (
     late.fds - early.fds > 4 &&
+    late.threads <= early.threads &&
     !records.some(({ kind, rank, generation: g }) => kind === "exhausted" && rank === late.rank && g <= late.generation)
   )
     problems.push(`rank ${late.rank}, ${life.length} generations: ${early.fds} descriptors, then ${late.fds}`);
