@@ -33,6 +33,8 @@ export interface ChoiceTable {
   readonly topology?: string;
   /** Its plans come compiled with the package: where they are missing, as in a bundled program, the next table serves. */
   readonly built?: true;
+  /** The hash of a program's plan: the table is for `comm.run` of that program alone, and its rows name variants of it. */
+  readonly program?: string;
   /** By size, the first from 0. */
   readonly rows: readonly ChoiceRow[];
 }
@@ -52,6 +54,9 @@ export interface StoredPlan {
   /** In chorale's JSON form. */
   readonly plan: { readonly ranks: readonly unknown[] };
 }
+
+/** What a row of a program's table names where the program runs as it was written. */
+export const AS_WRITTEN = "as-written";
 
 /** The kernels that a backend has by hand, by collective. */
 export type KernelNames = Readonly<Record<CollectiveName, readonly string[]>>;
@@ -104,12 +109,15 @@ export function checkChoices(value: unknown, where: string): ChoiceDocument {
     const isRange =
       Number.isInteger(least) && Number.isInteger(most) && (least ?? 0) >= 1 && (most ?? 0) >= (least ?? 0);
     if (!isRange || table.ranks?.length !== 2) throw refuse(`${at}.ranks`, "must be the fewest and the most ranks");
-    const { dtypes, topology, built, rows } = table;
+    const { dtypes, topology, built, program, rows } = table;
     if (dtypes !== undefined && !(Array.isArray(dtypes) && dtypes.every((dtype) => DTYPE_NAMES.includes(dtype)))) {
       throw refuse(`${at}.dtypes`, "must be a list of element types");
     }
     if (topology !== undefined && typeof topology !== "string") throw refuse(`${at}.topology`, "must be a text");
     if (built !== undefined && built !== true) throw refuse(`${at}.built`, "must be true or absent");
+    if (program !== undefined && !/^[0-9a-f]{16}$/.test(String(program))) {
+      throw refuse(`${at}.program`, "must be the 16 digits of a plan's hash, or absent");
+    }
     if (!Array.isArray(rows) || rows.length === 0) throw refuse(`${at}.rows`, "must be a list with one row or more");
     rows.forEach((row: Partial<ChoiceRow> | null, j) => {
       const above = j === 0 ? -1 : (rows[j - 1] as ChoiceRow).fromBytes;
@@ -157,6 +165,7 @@ export class Choices {
   readonly #forced = new Map<string, Choice>();
   readonly #listener: ((line: string) => void) | undefined;
   readonly #told = new Set<Choice>();
+  readonly #hasPrograms: boolean;
 
   /**
    * @param documents the first one that has a fitting table wins; the last one must have a table for everything
@@ -166,13 +175,31 @@ export class Choices {
     this.#place = place;
     this.#documents = documents;
     this.#listener = listener;
+    this.#hasPrograms = documents.some(({ tables }) => tables.some(({ program }) => program !== undefined));
+  }
+
+  /**
+   * What serves runs of a program: a variant of it, or itself as a kernel named `AS_WRITTEN`; `undefined` where no table is
+   * about it. The caller adds to `calls`.
+   * @param program the hash of its plan
+   */
+  variantOf(program: string, collective: CollectiveName, dtype: DType, sizeBytes: number): Choice | undefined {
+    if (!this.#hasPrograms) return undefined;
+    const key = `run ${program} ${dtype}`;
+    let ranges = this.#known.get(key);
+    if (ranges === undefined) {
+      ranges = this.#rangesOf(collective, dtype, program) ?? [];
+      this.#known.set(key, ranges);
+    }
+    const found = rangeAt(ranges, sizeBytes);
+    const isNews = found !== undefined && this.#listener !== undefined && !this.#told.has(found);
+    if (isNews) this.#tell("run", dtype, sizeBytes, found);
+    return found;
   }
 
   /** What serves a call of a size. The caller adds to `calls`. */
   choose(collective: CollectiveName, dtype: DType, sizeBytes: number): Choice {
-    const ranges = this.ranges(collective, dtype);
-    let found = ranges[0] as Choice;
-    for (const range of ranges) if (sizeBytes >= range.fromBytes) found = range;
+    const found = rangeAt(this.ranges(collective, dtype), sizeBytes) as Choice;
     if (this.#listener !== undefined && !this.#told.has(found)) this.#tell(collective, dtype, sizeBytes, found);
     return found;
   }
@@ -210,6 +237,10 @@ export class Choices {
     const known = this.#known.get(key);
     if (known !== undefined) return known;
     const made = this.#rangesOf(collective, dtype);
+    if (made === undefined) {
+      const accepted = `one that a table of the ${this.#place.backend} backend has`;
+      throw new InvalidArgumentError("collective", collective, accepted);
+    }
     this.#known.set(key, made);
     return made;
   }
@@ -252,12 +283,13 @@ export class Choices {
   }
 
   /** @param dtype `undefined`: for any */
-  #fits(table: ChoiceTable, collective: string, dtype: DType | undefined): boolean {
+  #fits(table: ChoiceTable, collective: string, dtype: DType | undefined, program?: string): boolean {
     const { backend, tablesOf = backend, topology, numRanks } = this.#place;
     const [least, most] = table.ranks;
     return (
       table.backend === tablesOf &&
       table.collective === collective &&
+      table.program === program &&
       numRanks >= least &&
       numRanks <= most &&
       (table.topology === undefined || table.topology === topology) &&
@@ -266,11 +298,12 @@ export class Choices {
     );
   }
 
-  #rangesOf(collective: CollectiveName, dtype: DType): readonly Choice[] {
+  /** @param program whose table is wanted; that of the collective where absent */
+  #rangesOf(collective: CollectiveName, dtype: DType, program?: string): readonly Choice[] | undefined {
     for (const { tables, source, date } of this.#documents) {
-      const table = tables.find((one) => this.#fits(one, collective, dtype));
+      const table = tables.find((one) => this.#fits(one, collective, dtype, program));
       if (table === undefined) continue;
-      const kernels = this.#place.kernels[collective];
+      const kernels = program === undefined ? this.#place.kernels[collective] : [AS_WRITTEN];
       const rows = table.rows.map(({ fromBytes, use }) => ({ fromBytes, served: parseServed(use, kernels) }));
       // A file may name what another version had: then the next document serves, on all ranks alike.
       const { numRanks } = this.#place;
@@ -284,14 +317,10 @@ export class Choices {
         calls: 0,
       }));
     }
-    throw new InvalidArgumentError(
-      "collective",
-      collective,
-      `one that a table of the ${this.#place.backend} backend has`,
-    );
+    return undefined;
   }
 
-  #tell(collective: CollectiveName, dtype: DType, sizeBytes: number, choice: Choice): void {
+  #tell(collective: CollectiveName | "run", dtype: DType, sizeBytes: number, choice: Choice): void {
     if (this.#listener === undefined) return;
     this.#told.add(choice);
     const { backend, group, numRanks, topology } = this.#place;
@@ -302,6 +331,13 @@ export class Choices {
         `${served.label}, a ${served.kind}, from ${formatSize(fromBytes)}${upTo}; ${source}`,
     );
   }
+}
+
+/** The last of ascending ranges that begins at a size or below it. */
+function rangeAt(ranges: readonly Choice[], sizeBytes: number): Choice | undefined {
+  let found = ranges[0];
+  for (const range of ranges) if (sizeBytes >= range.fromBytes) found = range;
+  return found;
 }
 
 /** Tells of a group's choices where `CHORALE_LOG` lists `select`, among what it separates by commas: the first member does. */

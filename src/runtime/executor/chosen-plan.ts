@@ -2,6 +2,7 @@
  * From a collective to the plan that was chosen for it, by a table of choices or by the call itself: a call that a plan serves
  * becomes the same run as `comm.run` makes.
  */
+import { proofOf, shapeOf } from "../../authoring/plan/index.ts";
 import {
   agreedCount,
   COLLECTIVE_NAMES,
@@ -14,6 +15,7 @@ import { type Operand, type PlanCall, rolesOf, type TensorCall } from "../comm/i
 import { libraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
 import { builtPlan } from "./built-plans.ts";
 import type { Choice, Choices } from "./choices.ts";
+import { isServed } from "./served.ts";
 import type { PlanRequest, ServingPlan } from "./serving-plan.ts";
 
 /** What serves a call, and has to be counted when it is done. @throws InvalidArgumentError for a wrong `algorithm:` */
@@ -75,6 +77,30 @@ export function planCallOf({ call, input, output, outputCount, timeoutMs }: Tens
     opinion: SERVED_OPINION,
     timeoutMs,
   };
+}
+
+/** A run of a program, with what serves it. */
+export interface TunedRun {
+  readonly call: PlanCall;
+  /** Absent where this machine's tables say nothing about the program. */
+  readonly choice: Choice | undefined;
+}
+
+/**
+ * A run as this machine's tables have it: by the variant of the program that was the fastest at its size. All ranks of a group
+ * get the same. @throws PlanError for a stored variant that is not what it was
+ */
+export function tunedRun(choices: Choices | undefined, asked: PlanCall): TunedRun {
+  const { plan, hash, dtype, partBytes } = asked;
+  const collective = plan.collective.operation;
+  if (choices === undefined || !isServed(collective) || proofOf(plan)?.ok !== true) {
+    return { call: asked, choice: undefined };
+  }
+  const op = collective as CollectiveName;
+  const choice = choices.variantOf(hash, op, dtype, partBytes * shapeOf(plan).mostParts);
+  if (choice?.served.kind !== "plan") return { call: asked, choice };
+  const variant = servingPlanOf(choice, op, plan.ranks.length, plan.collective.root ?? 0);
+  return { call: { ...asked, plan: variant.plan, hash: variant.hash, endsAlone: variant.endsAlone }, choice };
 }
 
 /** The same elements as an array that is no tensor of the world: results are copied there. */

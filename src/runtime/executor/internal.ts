@@ -7,6 +7,7 @@ export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm
 export { BUILT_KERNELS_FILE } from "./built-kernels.ts";
 export { builtPlanFile, MOST_BUILT_RANKS } from "./built-plans.ts";
 export {
+  AS_WRITTEN,
   CHOICES_SCHEMA_VERSION,
   type Choice,
   type ChoiceDocument,
@@ -23,6 +24,8 @@ export {
   knownPlanOf,
   planCallOf,
   SERVED_OPINION,
+  type TunedRun,
+  tunedRun,
 } from "./chosen-plan.ts";
 export { ArenaReducer, kernelOp } from "./cpu/arena-reducer.ts";
 export { type Carriage, carriageOf, isCarriedAsIs, scalarOf } from "./cpu/carriage.ts";
@@ -37,7 +40,7 @@ export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
 export { loadEarly } from "./load-early.ts";
 export { isChoices, machineChoices } from "./machine-choices.ts";
 export { PLAN_CHOICES } from "./plan-choices.ts";
-export { isServed, SERVED_COLLECTIVES } from "./served.ts";
+export { isServed, parseServed, SERVED_COLLECTIVES } from "./served.ts";
 export type { ServingPlan } from "./serving-plan.ts";
 export { builtUses, SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { registerStoredPlans } from "./stored-plans.ts";

@@ -8,6 +8,7 @@ import {
   isChoices,
   type KernelNames,
   machineChoices,
+  registerStoredPlans,
   SHIPPED_CHOICES,
   selectionLog,
 } from "../../executor/internal.ts";
@@ -46,6 +47,7 @@ function servingOf({ choices }: CudaHandle): Serving {
     backend: "cuda",
     topologyOf,
     choicesOf: ({ group, numRanks, member }, device, interprocess) => {
+      if (choices !== undefined) registerStoredPlans(choices);
       const topology = topologyOf(device, interprocess);
       return new Choices(
         { backend: "cuda", group, numRanks, topology, kernels: KERNELS },

@@ -5,11 +5,11 @@
  */
 import { type BufferPlan, type ExecutionPlan, proofOf, type RankPlan, shapeOf } from "../../../authoring/plan/index.ts";
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
-import { type DType, InvalidArgumentError, type NamedReduceOp, sizeOf, UnsupportedError } from "../../../core/index.ts";
+import { type DType, InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import { kernelFor, LoadedPlan } from "../../executor/index.ts";
+import { type KernelShape, kernelFor, LoadedPlan, type Served } from "../../executor/index.ts";
 import { type Choice, type Choices, isServed, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
@@ -139,10 +139,10 @@ export class GroupPlans implements SlotOwner, CallPlans {
    * The slot of a program's own plan.
    * @throws UnsupportedError, InvalidArgumentError for a plan that cannot be a kernel here: on all members alike
    */
-  program(plan: ExecutionPlan, hash: string, dtype: DType, op: NamedReduceOp | "preMulSum", part: number): PlanSlot {
+  program(plan: ExecutionPlan, hash: string, shape: KernelShape, part: number): PlanSlot {
     // Of the largest buffer of any rank: all members need the same slot, though some have smaller buffers than others.
     const maxBytes = classOf(part * shapeOf(plan).mostParts);
-    const name = `${hash} ${proofOf(plan)?.ok === true} ${dtype} ${op} ${maxBytes}`;
+    const name = `${hash} ${proofOf(plan)?.ok === true} ${JSON.stringify(shape)} ${maxBytes}`;
     const known = this.#programs.get(name);
     this.#programs.delete(name);
     if (known !== undefined && known.refusal === undefined) {
@@ -151,7 +151,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
       return known;
     }
     if (known !== undefined) this.#slots.delete(known);
-    const slot = this.#slot(plan, { dtype, op }, maxBytes);
+    const slot = this.#slot(plan, shape, maxBytes);
     this.#programs.set(name, slot);
     if (this.#programs.size > MAX_PROGRAMS) {
       const [oldest] = this.#programs;
@@ -260,7 +260,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
     return rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
   }
 
-  #slot(plan: ExecutionPlan, shape: Parameters<typeof kernelFor>[2], maxBytes: number): PlanSlot {
+  #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number): PlanSlot {
     const { rank } = this.#parts;
     const kernel = kernelFor(plan, rank.at.device.info, shape, rank.settings.interprocess);
     const kind = FIRST_PLAN_KIND + this.#numKinds++;
@@ -300,15 +300,8 @@ export class GroupPlans implements SlotOwner, CallPlans {
     const { served } = choice;
     const request = { served, collective: op as CollectiveName, numRanks, root };
     const { plan, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
-    const { threads, packets, unroll } = served.shape ?? {};
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
-    const shape = {
-      dtype: carrier,
-      ...(redop === undefined ? {} : { op: redop }),
-      ...(threads === undefined ? {} : { threads }),
-      ...(packets === undefined ? {} : { packets }),
-      ...(unroll === undefined ? {} : { unroll }),
-    };
+    const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShapeOf(served) };
     return new PlanServing(this, this.#slot(plan, shape, maxBytes), choice, worksInPlace);
   }
 }
@@ -369,6 +362,12 @@ const ALL_GATHER = {
   sendCounts: [],
   recvCounts: [],
 } as const satisfies Partial<NcclCall>;
+
+/** What a label says of the kernel; a streaming algorithm's unit is a matter of its plan. */
+export function kernelShapeOf(served: Served | undefined): Pick<KernelShape, "threads" | "packets" | "unroll"> {
+  const { unitBytes: _, ...shape } = served?.shape ?? {};
+  return shape;
+}
 
 /** Parts of a rank's buffer; none where the collective gives it no such buffer. */
 function partsOf({ chunks, segments }: BufferPlan): number {

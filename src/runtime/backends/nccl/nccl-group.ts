@@ -30,6 +30,7 @@ import {
   type UncheckedOptions,
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../../device/index.ts";
+import { tunedRun } from "../../executor/internal.ts";
 import { batchTimeout, type CallSequence, checkRoom, placeOf, type QueuedWork } from "../../progress/index.ts";
 import { Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
@@ -143,12 +144,14 @@ export class NcclGroup implements GroupDriver {
     return this.issuer.exchange(op, bytes, root, timeoutMs, finish) as PendingWork<T>;
   }
 
-  run(call: PlanCall): PendingWork<Tensor | undefined> {
+  run(asked: PlanCall): PendingWork<Tensor | undefined> {
     this.#refuseInOtherCapture();
     const recording = this.#recording;
-    if (recording !== undefined) this.#checkRecordableRun(call);
+    if (recording !== undefined) this.#checkRecordableRun(asked);
     const { options } = this.#queue;
-    const prepared = prepareRun(this.#context, this.parts.plans, call, options.target);
+    const tuned = tunedRun(this.parts.plans.choices, asked);
+    const { call } = tuned;
+    const prepared = prepareRun(this.#context, this.parts.plans, tuned, options.target);
     if (recording === undefined) return this.issuer.push(prepared.parts, call) as PendingWork<Tensor | undefined>;
     this.#checkWarm(prepared.slot.kind, "run");
     const [source, target] = prepared.storages;

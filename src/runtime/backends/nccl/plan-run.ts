@@ -16,8 +16,9 @@ import {
 import { described } from "../../../core/internal.ts";
 import { asTensor, hashNumbers, type Operand, type PlanCall, packCall } from "../../comm/index.ts";
 import type { DeviceStorage } from "../../device/index.ts";
+import type { TunedRun } from "../../executor/internal.ts";
 import type { Arrival } from "../../progress/index.ts";
-import type { GroupPlans } from "./group-plans.ts";
+import { type GroupPlans, kernelShapeOf } from "./group-plans.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import type { PlanSlot } from "./plan-slot.ts";
@@ -42,13 +43,14 @@ export interface PreparedRun {
 export function prepareRun(
   context: PrepareContext,
   plans: GroupPlans,
-  call: PlanCall,
+  { call, choice }: TunedRun,
   target: (comm: bigint) => CallTarget,
 ): PreparedRun {
   const { plan, hash, dtype, op, partBytes, opinion } = call;
   const size = sizeOf(dtype);
   const bytes = Math.max(call.inputCount, call.outputCount) * size;
-  const slot = plans.program(plan, hash, dtype, typeof op === "string" ? op : "preMulSum", partBytes);
+  const named = typeof op === "string" ? op : "preMulSum";
+  const slot = plans.program(plan, hash, { dtype, op: named, ...kernelShapeOf(choice?.served) }, partBytes);
   const staged: Staged[] = [];
   try {
     const { input, output, result } = buffersOf(context, call, staged);
@@ -65,6 +67,7 @@ export function prepareRun(
     const launch = (at: CallTarget) => {
       const loaded = slot.opened(at);
       if (loaded === undefined) return;
+      if (choice !== undefined) choice.calls++;
       if (scalar !== undefined) loaded.scalar = scalar;
       loaded.launch(at.owner, input, output, partBytes);
       for (const { after } of staged) after?.();

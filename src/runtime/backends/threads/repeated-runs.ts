@@ -5,8 +5,8 @@
  */
 import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type NamedReduceOp, type ReduceOp, sizeOf, type Tensor } from "../../../core/index.ts";
-import { type PendingWork, type PlanCall, packCall, type Runnable, type RunOptions } from "../../comm/index.ts";
-import { isCarriedAsIs } from "../../executor/internal.ts";
+import { type PendingWork, packCall, type Runnable, type RunOptions } from "../../comm/index.ts";
+import { type Choice, isCarriedAsIs, type TunedRun } from "../../executor/internal.ts";
 import { apart, isRefused } from "./argument-checks.ts";
 import { FastIssue, OPS } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
@@ -20,7 +20,10 @@ const MAX_KNOWN = 16;
 
 /** A run as it was checked: all but the buffers, and the size, which may change. */
 class KnownRun {
-  readonly choice = undefined;
+  /** What tables say of the program, for a range of sizes. */
+  readonly choice: Choice | undefined;
+  /** As the program has it; what runs is the choice's. */
+  readonly given: ExecutionPlan;
   readonly plan: ExecutionPlan;
   readonly dtype: DType;
   readonly op: NamedReduceOp;
@@ -38,8 +41,10 @@ class KnownRun {
   #outputBytes = -1;
   #running: RunningPlan | undefined;
 
-  constructor(call: PlanCall, rank: number, run: PlanRun) {
+  constructor(given: ExecutionPlan, { call, choice }: TunedRun, rank: number, run: PlanRun) {
     const { plan } = call;
+    this.given = given;
+    this.choice = choice;
     const { input, output } = plan.ranks[rank] as RankPlan;
     const { exact } = run.prepared.shape;
     this.plan = plan;
@@ -54,6 +59,14 @@ class KnownRun {
     this.#endsAlone = call.endsAlone;
     this.#inputParts = exact ? input.chunks : input.segments;
     this.#outputParts = exact ? output.chunks : output.segments;
+  }
+
+  /** Whether the choice is for buffers of these sizes. */
+  serves(inputBytes: number, outputBytes: number): boolean {
+    if (this.choice === undefined) return true;
+    const { mostParts } = this.run.prepared.shape;
+    const bytes = mostParts * (this.reads ? inputBytes / this.#inputParts : outputBytes / this.#outputParts);
+    return bytes >= this.choice.fromBytes && bytes < this.choice.toBytes;
   }
 
   /** Bytes of a part for buffers of these sizes; -1 for sizes that the plan refuses. */
@@ -94,15 +107,19 @@ export class RepeatedRuns {
     this.#issue = new FastIssue(engine, timeoutMs);
   }
 
-  /** Remembers a run that was checked and issued, where its like can be issued without the checks. */
-  learn(call: PlanCall): void {
+  /**
+   * Remembers a run that was checked and issued, where its like can be issued without the checks.
+   * @param given the program's plan, in whose place another one may have run
+   */
+  learn(given: ExecutionPlan, tuned: TunedRun): void {
+    const { call, choice } = tuned;
     const { plan, hash, dtype, shared, op } = call;
     if (shared !== undefined || proofOf(plan)?.ok !== true) return;
     if (typeof op !== "string" || op === "avg" || !isCarriedAsIs(call)) return;
     const run = this.#engine.plans.open(plan, hash, dtype, op);
-    if (this.#known.some((one) => one.run === run && one.plan === plan)) return;
+    if (this.#known.some((one) => one.run === run && one.given === given && one.choice === choice)) return;
     if (this.#known.length >= MAX_KNOWN) this.#known.pop();
-    this.#known.unshift(new KnownRun(call, this.#engine.me, run));
+    this.#known.unshift(new KnownRun(given, tuned, this.#engine.me, run));
   }
 
   /** Issues a run like one before; `undefined` for every other call, and for what is wrong with this one. */
@@ -115,14 +132,14 @@ export class RepeatedRuns {
     const output = ownTensor(this.#arena, options.output);
     if (input === undefined && options.input !== undefined) return undefined;
     if (output === undefined && options.output !== undefined) return undefined;
+    const [from, inputBytes] = [input?.byteOffset ?? 0, input?.sizeBytes ?? 0];
+    const [to, outputBytes] = [output?.byteOffset ?? 0, output?.sizeBytes ?? 0];
     const dtype = (input ?? output)?.dtype;
-    const known = dtype === undefined ? undefined : this.#find(given, dtype, options.op);
+    const known = dtype === undefined ? undefined : this.#find(given, dtype, options.op, inputBytes, outputBytes);
     if (known === undefined || known.reads !== (input !== undefined) || known.writes !== (output !== undefined)) {
       return undefined;
     }
     if (output !== undefined && output.dtype !== dtype) return undefined;
-    const [from, inputBytes] = [input?.byteOffset ?? 0, input?.sizeBytes ?? 0];
-    const [to, outputBytes] = [output?.byteOffset ?? 0, output?.sizeBytes ?? 0];
     if (known.reads && known.writes && !apart(from, inputBytes, to, outputBytes)) return undefined;
     const partBytes = known.partBytes(inputBytes, outputBytes);
     if (partBytes < 0 || !known.run.use.isKept) return undefined;
@@ -132,11 +149,18 @@ export class RepeatedRuns {
     return this.#issue.plan(known, OPS.run, typed, known.op, 0, from, to, count, partBytes, output, reported);
   }
 
-  #find(given: Runnable, dtype: DType, op: ReduceOp | undefined): KnownRun | undefined {
+  #find(
+    given: Runnable,
+    dtype: DType,
+    op: ReduceOp | undefined,
+    inputBytes: number,
+    outputBytes: number,
+  ): KnownRun | undefined {
     const plan = "plan" in given && typeof given.plan === "function" ? given.plan() : (given as ExecutionPlan);
     for (let i = 0; i < this.#known.length; i++) {
       const one = this.#known[i] as KnownRun;
-      if (one.plan !== plan || one.dtype !== dtype || (op ?? plan.collective.reduceOp ?? "sum") !== one.op) continue;
+      if (one.given !== plan || one.dtype !== dtype || (op ?? plan.collective.reduceOp ?? "sum") !== one.op) continue;
+      if (!one.serves(inputBytes, outputBytes)) continue;
       if (i > 0) {
         this.#known[i] = this.#known[0] as KnownRun;
         this.#known[0] = one;

@@ -30,7 +30,7 @@ import {
   type UncheckedOptions,
   type WireOp,
 } from "../../comm/index.ts";
-import { type Choice, choiceFor, planCallOf } from "../../executor/internal.ts";
+import { type Choice, choiceFor, planCallOf, tunedRun } from "../../executor/internal.ts";
 import { FastCollectives } from "./fast-collectives.ts";
 import { EAGER_BYTES } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
@@ -130,9 +130,11 @@ export class ThreadsGroup implements GroupDriver {
     return { works };
   }
 
-  run(call: PlanCall): PendingWork<Tensor | undefined> {
-    const work = planWork(this.#owner, this.#engine, call);
-    this.#runs.learn(call);
+  run(asked: PlanCall): PendingWork<Tensor | undefined> {
+    const tuned = tunedRun(this.#engine.choices, asked);
+    const work = planWork(this.#owner, this.#engine, tuned.call);
+    work.choice = tuned.choice;
+    this.#runs.learn(asked.plan, tuned);
     const eager = work.reportedBytes <= EAGER_BYTES;
     this.#launch(work as ThreadsWork<unknown>, eager ? this.#engine.driver.issueSpins : 0);
     return work;
