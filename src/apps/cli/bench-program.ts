@@ -1,22 +1,13 @@
 /** `chorale bench FILE`: a program of the user's beside the built-in choice for the same call. */
 import { availableParallelism } from "node:os";
-import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import { InvalidArgumentError, parseDType, parseSize, printableLine, UnsupportedError } from "../../core/index.ts";
 import { parseBackendOptions } from "../../runtime/world/index.ts";
-import {
-  benchProgram,
-  defaultRanks,
-  type ProgramRow,
-  programFooter,
-  programHeader,
-  programRow,
-  sizeRange,
-} from "../bench/index.ts";
-import { DEFAULT_MAX, DEFAULT_MIN, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
+import { benchProgram, type ProgramRow, programFooter, programHeader, programRow, sizeRange } from "../bench/index.ts";
+import { DEFAULT_MAX, DEFAULT_MIN, type Flags, redop } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printJson, showProgress } from "./output.ts";
-import { isScript, parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
+import { loadForRanks } from "./program-ranks.ts";
 
 /** Measures a program over sizes. @returns the exit code */
 export async function benchFile(file: string, flags: Flags): Promise<number> {
@@ -30,7 +21,7 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
   }
   if (flags.isolation === "process")
     throw new UnsupportedError("--isolation process with a program", "ranks are threads");
-  const plan = await planOf(file, flags);
+  const { made: plan } = await loadForRanks(file, { ...flags, backend }, (args) => loadPlan(file, args));
   const ranks = plan.ranks.length;
   if (flags.ranks !== undefined && flags.ranks !== ranks) {
     throw new InvalidArgumentError("-n", flags.ranks, `${ranks}, the ranks of ${file}`);
@@ -72,24 +63,4 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
   else show(programFooter(rows));
   const isWrong = rows.some(({ wrong, builtIn }) => (wrong ?? 0) > 0 || (builtIn.wrong ?? 0) > 0);
   return isWrong ? EXIT.checkFailed : EXIT.done;
-}
-
-/** Loads the plan, for as many ranks as asked for. */
-async function planOf(file: string, flags: Flags): Promise<ExecutionPlan> {
-  const args = parseProgramArgs(flags.arg);
-  const isPlanFile = /\.(json|xml)$/.test(file);
-  if (isPlanFile) return loadPlan(file, args);
-  if (flags.ranks === undefined && "numRanks" in args) return loadPlan(file, args);
-  const numRanks =
-    flags.ranks ?? (await defaultRanks(flags.backend === "all" ? "threads" : flags.backend, MOST_UNASKED));
-  const given = { numRanks, ...args };
-  try {
-    return await loadPlan(file, given);
-  } catch (error) {
-    // A program that makes its own number of ranks may know no such argument.
-    const isOurs =
-      error instanceof InvalidArgumentError && error.argument === "--arg numRanks" && !("numRanks" in args);
-    if (!isOurs || !isScript(file)) throw error;
-    return loadPlan(file, args);
-  }
 }

@@ -40,7 +40,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: "sim", summary: "time plans on a machine that need not be here", load: () => import("./sim.ts") },
   {
     name: "tune",
-    summary: "measure which algorithm serves a collective fastest here; refit the simulator",
+    summary: "measure what serves a collective, or runs a program, fastest here; refit the simulator",
     load: () => import("./tune.ts"),
   },
   {

@@ -1,34 +1,18 @@
-/** `chorale tune OP --backend threads|cuda`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine. */
+/**
+ * `chorale tune OP --backend threads|cuda`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine.
+ * Programs are tune-program.ts's.
+ */
 import { parseOperation } from "../../collectives/index.ts";
-import { formatSize, InvalidArgumentError, parseDType, parseSize } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError, parseDType } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { cpuCostsFor, machineFile, removeMachineFile, thisMachine } from "../../machine/cost/index.ts";
-import type { Isolation } from "../../runtime/comm/index.ts";
 import { type BackendName, version } from "../../runtime/world/index.ts";
-import { defaultRanks, sizeRange } from "../bench/index.ts";
+import { defaultRanks } from "../bench/index.ts";
 import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedMachine } from "../tune/index.ts";
+import { MOST_UNASKED } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
-
-export interface TuneHereFlags {
-  readonly backend?: BackendName;
-  readonly isolation?: Isolation;
-  readonly ranks?: number;
-  readonly min?: string;
-  readonly max?: string;
-  readonly factor: number;
-  readonly dtype?: string;
-  readonly budget?: number;
-  readonly dryRun?: boolean;
-  readonly show?: boolean;
-  readonly reset?: boolean;
-  readonly json?: boolean;
-}
-
-const DEFAULT_MIN = 64;
-const DEFAULT_MAX = 16 * 2 ** 20;
-/** More ranks than this must be asked for. */
-const MOST_UNASKED = 8;
+import { sizesOf, type TuneHereFlags } from "./tune-flags.ts";
 
 /** Tunes, shows or removes. @returns the exit code */
 export async function tuneHere(operation: string | undefined, flags: TuneHereFlags): Promise<number> {
@@ -37,11 +21,18 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
   const stored = tunedMachine();
   if (flags.show === true) return show(stored, flags);
   if (operation === undefined || flags.backend === undefined) {
-    const accepted = "OPERATION --backend threads or cuda, --show, --reset, or --fit <measurements> --topology <what>";
+    const accepted =
+      "an operation or a program, and --backend threads or cuda; --show, --reset, or --fit <measurements> --topology <what>";
     throw new InvalidArgumentError("tune", operation ?? described("not given"), accepted);
   }
   if (stored.file === undefined && flags.dryRun !== true) {
     throw new InvalidArgumentError("CHORALE_CHOICES", "shipped", "a file to store to, or nothing; or --dry-run");
+  }
+  const { isTunedProgram, tuneProgramHere } = await import("./tune-program.ts");
+  if (isTunedProgram(operation)) return tuneProgramHere(operation, flags.backend, stored, flags);
+  for (const name of ["arg", "try", "topology"] as const) {
+    if (flags[name] === undefined) continue;
+    throw new InvalidArgumentError(`--${name}`, String(flags[name]), `nothing: ${operation} is not a program`);
   }
   return tune(operation, flags.backend, stored, flags);
 }
@@ -53,8 +44,6 @@ async function tune(
   flags: TuneHereFlags,
 ): Promise<number> {
   const op = parseOperation(operation);
-  const first = flags.min === undefined ? DEFAULT_MIN : parseSize(flags.min, "-b");
-  const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first) : parseSize(flags.max, "-e");
   const ranks = flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
   let result: TuneResult;
   try {
@@ -63,7 +52,7 @@ async function tune(
       backend,
       ...(flags.isolation === undefined ? {} : { isolation: flags.isolation }),
       ranks,
-      sizes: sizeRange(first, last, flags.factor),
+      sizes: sizesOf(flags),
       costs: cpuCostsFor(stored.costs, ranks),
       ...(flags.dtype === undefined ? {} : { dtype: parseDType(flags.dtype, "--dtype") }),
       ...(flags.budget === undefined ? {} : { budgetSeconds: flags.budget }),
@@ -142,12 +131,11 @@ function show(stored: TunedMachine, flags: TuneHereFlags): number {
   const out = [`# ${thisMachine().key}: ${file ?? "CHORALE_CHOICES=shipped, nothing is read"}`];
   if (choices === undefined && costs === undefined) out.push("# nothing is stored: the shipped choices serve");
   if (stamps.choices !== undefined) out.push(`# choices of ${stamps.choices.date}, chorale ${stamps.choices.chorale}`);
-  for (const { backend, collective, ranks, dtypes, topology, rows } of choices?.tables ?? []) {
+  for (const { backend, collective, ranks, dtypes, topology, program, rows } of choices?.tables ?? []) {
     const [least, most] = ranks;
+    const what = program === undefined ? collective : `the program ${program}, ${collective}`;
     const those = least === most ? `${least} ranks` : `${least} to ${most} ranks`;
-    out.push(
-      `${collective} on ${backend}, ${those}, ${dtypes?.join(", ") ?? "all dtypes"}, ${topology ?? "any topology"}`,
-    );
+    out.push(`${what} on ${backend}, ${those}, ${dtypes?.join(", ") ?? "all dtypes"}, ${topology ?? "any topology"}`);
     for (const { fromBytes, use } of rows) out.push(`  from ${formatSize(fromBytes).padEnd(10)} ${use}`);
   }
   if (stamps.cpuCosts !== undefined) {

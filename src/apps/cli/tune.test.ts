@@ -66,7 +66,7 @@ describe("chorale tune --fit", () => {
       return err;
     };
     expect(await refused("--topology", "hgx-h200-8")).toMatch(
-      /OPERATION --backend threads or cuda, .*--fit <measurements>/,
+      /an operation or a program, and --backend threads or cuda; .*--fit <measurements>/,
     );
     expect(await refused("--fit", MEASURED)).toMatch(/--topology is undefined/);
     expect(await refused("--fit", "nothing.json", "--topology", "hgx-h200-8")).toMatch(/nothing.json: does not exist/);

@@ -1,4 +1,4 @@
-/** `chorale tune`: on this machine (tune-here.ts), and with `--fit`, which refits the simulator's constants to measurements, and says how sure each one is. */
+/** `chorale tune`: on this machine (tune-here.ts, tune-program.ts), and with `--fit`, which refits the simulator's constants to measurements, and says how sure each one is. */
 import { writeFile } from "node:fs/promises";
 import { type Command, Option } from "commander";
 import {
@@ -16,10 +16,10 @@ import {
 import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { factor, whole } from "./option-readers.ts";
+import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
-import type { TuneHereFlags } from "./tune-here.ts";
+import type { TuneHereFlags } from "./tune-flags.ts";
 
 interface Flags {
   readonly fit?: string;
@@ -36,13 +36,23 @@ const MAX_FILE_BYTES = 16 * 2 ** 20;
 
 export function configure(command: Command, exit: (code: number) => void): void {
   command
-    .argument("[operation]", "what is tuned, such as all_reduce; with --fit, the only operation whose rows are used")
-    .addOption(
-      new Option("--backend <name>", "measure which algorithm serves the operation fastest here, and store it").choices(
-        ["threads", "cuda"],
-      ),
+    .argument(
+      "[what]",
+      "an operation such as all_reduce, or a program of yours (.ts, .js), a plan (.json) or an algorithm's name, to be tuned; with --fit, the only operation whose rows are used",
     )
-    .option("-n, --ranks <n>", "number of ranks (default: the cores, at most 8)", whole(1))
+    .addOption(
+      new Option(
+        "--backend <name>",
+        "measure which algorithm serves the operation, or which variant of the program runs, fastest here, and store it",
+      ).choices(["threads", "cuda"]),
+    )
+    .option("-n, --ranks <n>", "number of ranks (default: the cores, or the devices; at most 8)", whole(1))
+    .option("--arg <key=value>", "an argument of the program; may be given again", collect)
+    .option(
+      "--try <name=value,value>",
+      "values that are searched: of an argument of the program, or of instances, threads, unroll (units of 16 bytes), packets (lines, words); may be given again",
+      collect,
+    )
     .addOption(new Option("--isolation <kind>", "what ranks on devices run in").choices(["thread", "process"]))
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 64)")
     .option("-e, --max <size>", "last size (default: 16M)")
@@ -56,7 +66,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--fit <measurements>",
       "refit the simulator's constants to this JSON file: {rows: [{op, plan, instances, sizeBytes, timeUs, ...}]}",
     )
-    .option("--topology <what>", "with --fit, the machine that was measured: preset, inventory file or recorded root")
+    .option(
+      "--topology <what>",
+      "with --fit, the machine that was measured: preset, inventory file or recorded root; with a program on cuda, the one that variants are ranked for (default: this one)",
+    )
     .option("--params <what>", "constants to begin with: a system's name or a file (default: by the accelerators)")
     .option("--plan <algorithm>", "the library's algorithm that ran where rows name none")
     .option("--only <constants>", "fit these constants alone, comma-separated")

@@ -15,7 +15,7 @@ export interface Candidate {
 const INSTANCES = [1, 2, 4];
 const CHUNKS = [4, 16, 64];
 /** Plans with more operations take longer to prove than tuning may take. */
-const MAX_OPS = 4000;
+export const MAX_OPS = 4000;
 /** Simulated time is off by some tens of percent: whoever is within this factor of the best is measured. */
 const CLOSE = 1.6;
 
@@ -37,8 +37,7 @@ export function candidatesOf(collective: CollectiveName, numRanks: number): read
         ...(chunks === undefined ? {} : { chunks }),
       };
       const plan = compile(entry.make(args), { verify: false });
-      const numOps = plan.ranks.reduce((sum, rank) => sum + rank.strands.reduce((n, { ops }) => n + ops.length, 0), 0);
-      if (numOps > MAX_OPS) continue;
+      if (numOpsOf(plan) > MAX_OPS) continue;
       const label = `${entry.name}${instances === 1 ? "" : `*${instances}`}${chunks === undefined ? "" : `/${chunks}`}`;
       found.push({ label, plan });
     }
@@ -46,13 +45,17 @@ export function candidatesOf(collective: CollectiveName, numRanks: number): read
   return found;
 }
 
+export function numOpsOf({ ranks }: ExecutionPlan): number {
+  return ranks.reduce((sum, { strands }) => sum + strands.reduce((n, { ops }) => n + ops.length, 0), 0);
+}
+
 /** The candidates that are worth measuring at a size: by simulated time, at most `most` of them. */
-export function rankCandidates(
-  candidates: readonly Candidate[],
+export function rankCandidates<C extends Candidate>(
+  candidates: readonly C[],
   sizeBytes: number,
   costs: CpuCosts,
   most: number,
-): readonly Candidate[] {
+): readonly C[] {
   const timed = candidates
     .map((candidate) => ({ candidate, run: simulateCpu(candidate.plan, { sizeBytes, costs }) }))
     .filter(({ run }) => run.completed)

@@ -8,30 +8,24 @@ import { proofOf } from "../../authoring/plan/index.ts";
 import { type CpuCosts, type CpuFit, type CpuMeasurement, fitCpuCosts } from "../../authoring/simulator/index.ts";
 import { provePlan } from "../../authoring/verifier/index.ts";
 import { type CollectiveName, operationInfo } from "../../collectives/index.ts";
-import { type DType, InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
+import { type DType, InvalidArgumentError } from "../../core/index.ts";
 import { cpuTopology } from "../../machine/cost/index.ts";
 import type { Isolation } from "../../runtime/comm/index.ts";
 import type { ChoiceRow, ChoiceTable } from "../../runtime/executor/internal.ts";
 import { SERVED_COLLECTIVES } from "../../runtime/executor/internal.ts";
-import { type BackendName, backendKind, launch, loadableUrl } from "../../runtime/world/index.ts";
+import { type BackendName, backendKind } from "../../runtime/world/index.ts";
 import { checkBench } from "../bench/index.ts";
 import { median } from "../bench/internal.ts";
 import { type Candidate, candidatesOf, rankCandidates } from "./candidates.ts";
 import { deviceCandidates, graphCallsOf } from "./device-candidates.ts";
-import { TUNE_PREFIX } from "./tune-rank.ts";
-import type { TuneFigure, TuneJob, TuneReading, TuneReport } from "./tune-types.ts";
+import { BUDGET_S, HOW_MEASURED, measured, requireTunable } from "./measuring-world.ts";
+import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
 
-const RANK_MODULE = "apps/tune/tune-rank";
 /** Candidates measured at one size. */
 const MOST_CANDIDATES = 4;
-const FIRST_REPEATS = 3;
-const SECOND_REPEATS = 9;
 /** How much faster than the shipped choice a candidate must be, by the median of the loops, and in how many of them. */
 const CLEARLY = 1.05;
 const IN_LOOPS = 0.8;
-/** Seconds that measuring may take by default; the size that is at work then is finished. */
-const BUDGET_S = 40;
-
 export interface TuneOptions {
   readonly op: CollectiveName;
   readonly ranks: number;
@@ -99,14 +93,7 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     throw new InvalidArgumentError("operation", op, `one of ${SERVED_COLLECTIVES.join(", ")}`);
   }
   const kind = await backendKind(backend);
-  // A call of each candidate names it, which ranks that are processes of one host alone cannot yet (mpi).
-  if (!Object.hasOwn(kind.options, "choices") || !kind.isolations.includes("thread")) {
-    throw new UnsupportedError(
-      `tune --backend ${backend}`,
-      "that backend does not choose among algorithms call by call",
-    );
-  }
-  if (!Number.isInteger(ranks) || ranks < 2) throw new InvalidArgumentError("-n", ranks, "2 ranks or more");
+  requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, backend });
   onProgress("compiling candidates");
   const { isolation = "thread" } = options;
@@ -125,27 +112,14 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     redop: "sum",
     root: 0,
     isolation,
+    base: { kind: "choice", name: "shipped" },
+    beside: [],
+    servesInPlace: true,
     sizes: bySize,
-    drive: "wait",
-    repeats: FIRST_REPEATS,
-    secondRepeats: SECOND_REPEATS,
-    check: true,
-    inPlace: false,
+    ...HOW_MEASURED,
     budgetMs: 1000 * (options.budgetSeconds ?? BUDGET_S),
   };
-  onProgress(`measuring ${sizes.length} sizes`);
-  const [report] = await launch<TuneReport, TuneJob>({
-    ranks,
-    isolation,
-    module: loadableUrl(RANK_MODULE),
-    data: job,
-    backend,
-    backendOptions: { choices: "shipped" },
-    onOutput: ({ stream, text }) => {
-      if (text.startsWith(TUNE_PREFIX)) onProgress(`measured ${text.slice(TUNE_PREFIX.length)} bytes`);
-      else if (stream === "stderr") process.stderr.write(`${text}\n`);
-    },
-  });
+  const report = await measured(job, { ranks, backend, choices: "shipped", onProgress });
   const readings = report?.readings ?? [];
   const topology = report?.topology ?? cpuTopology(ranks);
   const rows = readings.map(chosenOf);
@@ -169,7 +143,7 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
 }
 
 /** Chooses at one size: the shipped choice, unless another one was clearly faster in the second look. */
-export function chosenOf({ sizeBytes, shipped, others, second }: TuneReading): TunedSize {
+export function chosenOf({ sizeBytes, base: shipped, others, second }: TuneReading): TunedSize {
   const measured = [...others].sort((a, b) => a.timeUs - b.timeUs);
   let [chosen, ratio] = [shipped.label, 1];
   for (const { label, ratios, inPlaceRatios } of second) {
@@ -190,7 +164,8 @@ export function tableOf(
     dtype = "f32",
     backend = "threads",
     topology = cpuTopology(ranks),
-  }: Pick<TuneOptions, "op" | "ranks" | "dtype" | "backend"> & { readonly topology?: string },
+    program,
+  }: Pick<TuneOptions, "op" | "ranks" | "dtype" | "backend"> & Pick<ChoiceTable, "topology" | "program">,
   rows: readonly TunedSize[],
   skipped: readonly number[] = [],
 ): ChoiceTable | undefined {
@@ -212,6 +187,7 @@ export function tableOf(
     ranks: [ranks, ranks],
     topology,
     ...(operationInfo(op).reduces ? { dtypes: [dtype] } : {}),
+    ...(program === undefined ? {} : { program }),
     rows: made,
   };
 }

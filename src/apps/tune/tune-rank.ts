@@ -19,7 +19,7 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneRepor
   const most = Math.max(...job.sizes.map(({ sizeBytes }) => reportedCount(job.op, comm.size, countOf(sizeBytes))));
   const buffers: Buffers = { input: world.tensor(job.dtype, [most]), output: world.tensor(job.dtype, [most]) };
   const plain = { ...job, sizes: [], contenders: [] };
-  const shipped: Contender = { kind: "choice", name: "shipped" };
+  const { base, beside } = job;
   const readings: TuneReading[] = [];
   for (const [index, { sizeBytes, labels, graphCalls }] of job.sizes.entries()) {
     // The clocks of the ranks differ: one of them decides for all.
@@ -28,34 +28,36 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneRepor
     const measure = (those: readonly Contender[], repeats: number, inPlace = false) =>
       measureContenders(world, comm, { ...here, repeats, inPlace }, those, buffers, countOf(sizeBytes), index === 0);
     const runnable = await runnableOf(comm, job, buffers, countOf(sizeBytes), labels);
-    const contenders = [shipped, ...runnable.map((name): Contender => ({ kind: "algorithm", name }))];
-    const [first, ...others] = await measure(contenders, job.repeats);
-    const figure = ({ timing, wrong }: Measured, label: string): TuneFigure => ({
+    const contenders = [base, ...beside, ...runnable.map((name): Contender => ({ kind: "algorithm", name }))];
+    const measured = await measure(contenders, job.repeats);
+    const figure = ({ timing, wrong, served }: Measured, label = served): TuneFigure => ({
       label,
       timeUs: timing.us,
       wrong: wrong ?? 0,
     });
-    const figures = others.map((one, i) => figure(one, runnable[i] ?? ""));
-    const own = figure(first as Measured, (first as Measured).served);
+    const figures = measured.slice(1 + beside.length).map((one, i) => figure(one, runnable[i]));
+    const own = figure(measured[0] as Measured);
     const seconds = [...figures]
       .filter(({ wrong, timeUs }) => wrong === 0 && timeUs < own.timeUs)
       .sort((a, b) => a.timeUs - b.timeUs)
       .slice(0, MOST_SECOND)
       .map(({ label }): Contender => ({ kind: "algorithm", name: label }));
     const look = async (inPlace: boolean): Promise<number[][]> => {
-      const [base, ...again] = await measure([shipped, ...seconds], job.secondRepeats, inPlace);
+      const [first, ...again] = await measure([base, ...seconds], job.secondRepeats, inPlace);
       return again.map(({ timing, wrong }) =>
-        timing.loops.map((us, loop) => (wrong === 0 ? (base?.timing.loops[loop] ?? 0) / us : 0)),
+        timing.loops.map((us, loop) => (wrong === 0 ? (first?.timing.loops[loop] ?? 0) / us : 0)),
       );
     };
     const apart = seconds.length === 0 ? [] : await look(false);
-    const onTop = seconds.length === 0 || operationInfo(job.op).inPlace === "never" ? [] : await look(true);
+    const isOnTop = job.servesInPlace && operationInfo(job.op).inPlace !== "never";
+    const onTop = seconds.length === 0 || !isOnTop ? [] : await look(true);
     const second = seconds.map(({ name }, i) => ({
       label: name,
       ratios: apart[i] ?? [],
       inPlaceRatios: onTop[i] ?? [],
     }));
-    readings.push({ sizeBytes, shipped: own, others: figures, second });
+    const compared = measured.slice(1, 1 + beside.length).map((one) => figure(one));
+    readings.push({ sizeBytes, base: own, beside: compared, others: figures, second });
     if (comm.rank === 0) console.log(TUNE_PREFIX + sizeBytes);
   }
   const { topology } = comm.capabilities().features;

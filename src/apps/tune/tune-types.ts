@@ -1,15 +1,21 @@
 /** What the ranks of a tuning world are asked for, and what they give. */
-import type { ProgramJob } from "../bench/internal.ts";
+import type { Contender, ProgramJob } from "../bench/internal.ts";
 
 export interface TuneJob extends Omit<ProgramJob, "contenders" | "sizes"> {
-  /** What is measured at each size, beside the shipped choice. */
+  /** What serves now: others have to be clearly faster. */
+  readonly base: Contender;
+  /** What is measured for comparison, and never chosen. */
+  readonly beside: readonly Contender[];
+  /** Whether what is chosen also serves calls in place. */
+  readonly servesInPlace: boolean;
+  /** What is measured at each size, beside `base`. */
   readonly sizes: readonly {
     readonly sizeBytes: number;
     readonly labels: readonly string[];
     /** Calls of a graph whose replay is timed; the calls themselves where absent. */
     readonly graphCalls?: number;
   }[];
-  /** Loops of the second look, at those that looked faster than the shipped choice. */
+  /** Loops of the second look, at those that looked faster than `base`. */
   readonly secondRepeats: number;
   /** Time after which no further size is begun, ms since the start. */
   readonly budgetMs: number;
@@ -23,7 +29,7 @@ export interface TuneFigure {
   readonly wrong: number;
 }
 
-/** The shipped choice's time over a contender's, loop by loop in turn. */
+/** The time of `base` over a contender's, loop by loop in turn. */
 export interface SecondLook {
   readonly label: string;
   readonly ratios: readonly number[];
@@ -41,7 +47,9 @@ export interface TuneReport {
 /** One size, as measured. */
 export interface TuneReading {
   readonly sizeBytes: number;
-  readonly shipped: TuneFigure;
+  readonly base: TuneFigure;
+  /** In the job's order. */
+  readonly beside: readonly TuneFigure[];
   readonly others: readonly TuneFigure[];
   /** Of the second look, where there was one. */
   readonly second: readonly SecondLook[];

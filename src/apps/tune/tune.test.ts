@@ -27,7 +27,8 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const reading = (ratios: readonly number[], wrong = 0): TuneReading => ({
   sizeBytes: 1024,
-  shipped: { label: "two-shot-kernel", timeUs: 10, wrong: 0 },
+  base: { label: "two-shot-kernel", timeUs: 10, wrong: 0 },
+  beside: [],
   others: [{ label: "ring-all-reduce", timeUs: 5, wrong }],
   second: [{ label: "ring-all-reduce", ratios, inPlaceRatios: [] }],
 });

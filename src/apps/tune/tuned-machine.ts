@@ -14,9 +14,11 @@ import {
   type ChoiceDocument,
   type ChoiceTable,
   checkChoices,
+  parseServed,
   type StoredPlan,
 } from "../../runtime/executor/internal.ts";
 import type { TuneResult } from "./tune-collective.ts";
+import type { TuneProgramResult } from "./tune-program.ts";
 
 /** What is stored for this machine. */
 export interface TunedMachine {
@@ -47,8 +49,8 @@ export function tunedMachine(file: string | undefined = machineFile()): TunedMac
 }
 
 /** Whether two tables are for the same calls. */
-function isSameCase(a: ChoiceTable, b: Pick<ChoiceTable, "backend" | "collective" | "ranks" | "topology" | "dtypes">) {
-  const key = (t: typeof b) => JSON.stringify([t.backend, t.collective, t.ranks, t.topology, t.dtypes]);
+function isSameCase(a: ChoiceTable, b: Omit<ChoiceTable, "rows">) {
+  const key = (t: typeof b) => JSON.stringify([t.backend, t.collective, t.ranks, t.topology, t.dtypes, t.program]);
   return key(a) === key(b);
 }
 
@@ -63,7 +65,7 @@ function writeTables(
 ): void {
   const date = new Date().toISOString().slice(0, 10);
   const tables = [...(made === undefined ? [] : [made]), ...(choices?.tables ?? []).filter((one) => !isReplaced(one))];
-  const used = new Set(tables.flatMap(({ rows }) => rows.map(({ use }) => use)));
+  const used = new Set(tables.flatMap(({ rows }) => rows.map(({ use }) => parseServed(use, []).name)));
   const kept = Object.entries({ ...choices?.plans, ...plans }).filter(([name]) => used.has(name));
   const document: ChoiceDocument = {
     schemaVersion: CHOICES_SCHEMA_VERSION,
@@ -99,15 +101,32 @@ export function storeTable(
   writeTables(file, tunedMachine(file), made, (one) => isSameCase(one, made), plans, version);
 }
 
+type Stored = Pick<TuneProgramResult, "op" | "ranks" | "dtype" | "topology" | "backend" | "table">;
+
+/** Writes a result's table in place of the one for the same calls. */
+function storeResult(
+  file: string,
+  known: TunedMachine,
+  { op, ranks, dtype, topology, backend, table }: Stored,
+  { program, plans = {} }: { readonly program?: string; readonly plans?: Readonly<Record<string, StoredPlan>> },
+  version: string,
+): void {
+  const calls = { backend, collective: op, ranks: [ranks, ranks], topology, ...(program && { program }) } as const;
+  const same = (one: ChoiceTable) =>
+    [undefined, [dtype]].some((dtypes) => isSameCase(one, { ...calls, ...(dtypes && { dtypes }) }));
+  writeTables(file, known, table, same, plans, version);
+}
+
+/** Stores what was found for a program: `comm.run` of it uses that. */
+export function storeProgramTuning(file: string, result: TuneProgramResult, version: string): void {
+  storeResult(file, tunedMachine(file), result, { program: result.hash, plans: result.plans }, version);
+}
+
 /** Stores a result: its table in place of the one for the same calls, its constants for its number of ranks. */
 export function storeTuning(file: string, result: TuneResult, version: string): void {
   const known = tunedMachine(file);
-  const { op, ranks, dtype, topology, backend, table, fit, measurements } = result;
-  const same = (one: ChoiceTable) =>
-    [undefined, [dtype]].some((dtypes) =>
-      isSameCase(one, { backend, collective: op, ranks: [ranks, ranks], topology, ...(dtypes && { dtypes }) }),
-    );
-  writeTables(file, known, table, same, {}, version);
+  const { ranks, fit, measurements } = result;
+  storeResult(file, known, result, {}, version);
   if (measurements.length === 0 || fit === undefined) return;
   const byRanks = { ...known.costs?.byRanks, [String(ranks)]: fit.costs };
   const date = new Date().toISOString().slice(0, 10);

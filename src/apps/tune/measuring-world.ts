@@ -1,0 +1,51 @@
+/** The world that measures what is tuned: how long, how often, and what its ranks tell. */
+import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
+import type { BackendKind } from "../../runtime/comm/index.ts";
+import type { ChoiceDocument } from "../../runtime/executor/internal.ts";
+import { type BackendName, launch, loadableUrl } from "../../runtime/world/index.ts";
+import { TUNE_PREFIX } from "./tune-rank.ts";
+import type { TuneJob, TuneReport } from "./tune-types.ts";
+
+const RANK_MODULE = "apps/tune/tune-rank";
+
+/** Seconds that measuring may take by default; the size that is at work then is finished. */
+export const BUDGET_S = 40;
+
+/** Loops of the first and the second look; every result is checked. */
+export const HOW_MEASURED = { drive: "wait", repeats: 3, secondRepeats: 9, check: true, inPlace: false } as const;
+
+/** @throws UnsupportedError, InvalidArgumentError where calls of a backend cannot name what serves them, or nobody is there to call */
+export function requireTunable({ name, options, isolations }: BackendKind, ranks: number): void {
+  // A call of each candidate names it, which ranks that are processes of one host alone cannot yet (mpi).
+  if (!Object.hasOwn(options, "choices") || !isolations.includes("thread")) {
+    throw new UnsupportedError(`tune --backend ${name}`, "that backend does not choose among algorithms call by call");
+  }
+  if (!Number.isInteger(ranks) || ranks < 2) throw new InvalidArgumentError("-n", ranks, "2 ranks or more");
+}
+
+/** Runs a job. @returns what rank 0 found */
+export async function measured(
+  job: TuneJob,
+  world: {
+    readonly ranks: number;
+    readonly backend: BackendName;
+    readonly choices: ChoiceDocument | "shipped";
+    readonly onProgress: (text: string) => void;
+  },
+): Promise<TuneReport | undefined> {
+  const { ranks, backend, choices, onProgress } = world;
+  onProgress(`measuring ${job.sizes.length} sizes`);
+  const [report] = await launch<TuneReport, TuneJob>({
+    ranks,
+    isolation: job.isolation,
+    module: loadableUrl(RANK_MODULE),
+    data: job,
+    backend,
+    backendOptions: { choices },
+    onOutput: ({ stream, text }) => {
+      if (text.startsWith(TUNE_PREFIX)) onProgress(`measured ${text.slice(TUNE_PREFIX.length)} bytes`);
+      else if (stream === "stderr") process.stderr.write(`${text}\n`);
+    },
+  });
+  return report;
+}
