@@ -32,6 +32,7 @@ export {
   holdsAny,
   ledgerBytes,
   ResourceLedger,
+  readLedger,
   takeLedger,
 } from "./resource-ledger.ts";
 export { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "./shared-arena.ts";

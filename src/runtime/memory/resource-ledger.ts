@@ -7,8 +7,9 @@
  * the thing is freed, so that nothing is ever freed twice; a kill between the two leaks that one thing.
  */
 
-/** What may be held, in the order in which it is freed. */
+/** What may be held, in the order in which it is freed. `launches`: the word by which those of a plan are ended. */
 export const HELD_KINDS = [
+  "launches",
   "communicator",
   "registration",
   "graph",
@@ -124,16 +125,27 @@ export function takeLedger(
   buffer: SharedArrayBuffer,
   rank: number,
 ): { readonly held: readonly Held[]; readonly numUnknown: number } {
-  const base = rank * RANK_BYTES;
-  const words = new Int32Array(buffer, base, RANK_BYTES / 4);
+  const words = new Int32Array(buffer, rank * RANK_BYTES, RANK_BYTES / 4);
+  const held = heldBy(buffer, rank, (at) => Atomics.exchange(words, at, 0));
+  const order = (one: Held) => HELD_KINDS.indexOf(one.kind);
+  return { held: held.sort((a, b) => order(a) - order(b)), numUnknown: Atomics.exchange(words, 0, 0) };
+}
+
+/** What a dead rank held, which stays in the ledger. */
+export function readLedger(buffer: SharedArrayBuffer, rank: number): readonly Held[] {
+  const words = new Int32Array(buffer, rank * RANK_BYTES, RANK_BYTES / 4);
+  return heldBy(buffer, rank, (at) => Atomics.load(words, at));
+}
+
+/** @param wordAt gives the word of a slot's kind and device */
+function heldBy(buffer: SharedArrayBuffer, rank: number, wordAt: (at: number) => number): Held[] {
   const held: Held[] = [];
   for (let slot = 0; slot < NUM_SLOTS; slot++) {
     const at = HEADER_WORDS + slot * SLOT_WORDS;
-    const word = Atomics.exchange(words, at, 0);
+    const word = wordAt(at);
     const kind = HELD_KINDS[(word >>> 8) - 1];
-    const handle = new BigUint64Array(buffer, base + 4 * (at + 2), 1)[0] ?? 0n;
+    const handle = new BigUint64Array(buffer, rank * RANK_BYTES + 4 * (at + 2), 1)[0] ?? 0n;
     if (kind !== undefined && handle !== 0n) held.push({ kind, ordinal: word & 255, handle });
   }
-  const order = (one: Held) => HELD_KINDS.indexOf(one.kind);
-  return { held: held.sort((a, b) => order(a) - order(b)), numUnknown: Atomics.exchange(words, 0, 0) };
+  return held;
 }

@@ -39,10 +39,12 @@ export class KilledRankResources {
 
   /** Frees the rest from this thread. What goes wrong becomes a process warning. */
   async freeAll(): Promise<void> {
-    for (const { kind, engine, rank } of this.#left.splice(0)) {
-      await kind.reap?.(engine.host, rank).catch((error: unknown) => {
-        process.emitWarning(`what rank ${rank} held could not be freed: ${String(error)}`, "ChoraleWarning");
-      });
-    }
+    const all = this.#left.splice(0);
+    const warn = (rank: number) => (error: unknown) => {
+      process.emitWarning(`what rank ${rank} held could not be freed: ${String(error)}`, "ChoraleWarning");
+    };
+    // None is freed while a kernel of another one may still use it.
+    for (const { kind, engine, rank } of all) await kind.endLaunches?.(engine.host, rank).catch(warn(rank));
+    for (const { kind, engine, rank } of all) await kind.reap?.(engine.host, rank).catch(warn(rank));
   }
 }

@@ -14,7 +14,8 @@ struct Stepped {
 };
 extern "C" const unsigned stepped_bytes = sizeof(kernel::Launch);
 constexpr size_t STACK_BYTES = 64 << 10;
-static std::vector<char*> freeStacks;
+// Never destroyed: at a process's end its device may still be at work.
+static auto& freeStacks = *new std::vector<char*>();
 
 extern "C" void* stepped_begin(const void* launch, unsigned blocks, unsigned threads) {
   auto* all = new Stepped();

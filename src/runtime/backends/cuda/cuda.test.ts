@@ -242,6 +242,43 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     expect([...shared.subarray(3)]).toEqual([2, 2]);
   });
 
+  it.each(["thread", "process"] as const)(
+    "ends kernels that wait for ever when their ranks are killed, ranks as %s",
+    { timeout: 120_000 },
+    async (isolation) => {
+      const world = new AbortController();
+      let running = 0;
+      const ended = launch({
+        ...common,
+        isolation,
+        env: isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {},
+        signal: world.signal,
+        onOutput: ({ text }) => {
+          if (text.includes("it runs") && ++running === 2) world.abort("enough");
+        },
+        run: async (world) => {
+          const { algorithm } = await import("chorale/algorithms");
+          const { comm } = world;
+          const good = algorithm("packet-all-gather").make({ numRanks: 2 }).plan();
+          const plan = structuredClone(good) as unknown as { ranks: { strands: { ops: { kind: string }[] }[] }[] };
+          // Rank 0 sends nothing.
+          for (const strand of plan.ranks[0]?.strands ?? []) {
+            strand.ops = strand.ops.filter(({ kind }) => kind !== "put");
+          }
+          const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [128])];
+          const { stream } = comm as { stream?: { isDone(): boolean } };
+          const work = comm.run(plan as never, { input: x, output: y, force: true });
+          void Promise.allSettled([work]);
+          // Its kernel is on the stream when the plan has been opened, in a turn of the event loop.
+          while (stream?.isDone() !== false) await new Promise(setImmediate);
+          console.log("it runs");
+          await new Promise(() => {});
+        },
+      });
+      await expect(ended).rejects.toThrow("enough");
+    },
+  );
+
   it("refuses what is not proved, differs between ranks, or cannot be opened; the group goes on", {
     timeout: 120_000,
   }, async () => {

@@ -117,6 +117,7 @@ export class LoadedPlan {
       const fromPool = (pool: typeof at.pool, bytes: number, label: string) =>
         this.#take(pool.allocate(bytes, stream, label), (made) => pool.free(made));
       this.#window = fromPool(peers.pool, this.#sizes.bytes, "window of a plan");
+      this.#take(this.#noteLaunches(), (word) => at.device.ledger?.drop("launches", word));
       const stateBytes = 4 * kernel.state.words;
       this.#state = fromPool(at.pool, stateBytes, "state of a plan");
       const first = kernel.semaphores[rank]!;
@@ -218,6 +219,14 @@ export class LoadedPlan {
       const to = window + BigInt(this.kernel.window.abort);
       device.call("cuMemcpyHtoDAsync_v2", "end of a plan", to, this.#pinned.address, 4, stream.handle);
     }
+  }
+
+  /** Writes down where launches are ended: whoever frees what a killed rank held must end them first. */
+  #noteLaunches(): bigint {
+    const word = this.#window.address + BigInt(this.kernel.window.abort);
+    return this.#parts.at.device.make("launches", (out) => {
+      out[0] = word;
+    });
   }
 
   /** Gives back what it holds. No rank may be running it, nor will. Idempotent. */
