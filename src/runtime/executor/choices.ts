@@ -197,6 +197,11 @@ export class Choices {
     return found;
   }
 
+  /** Whether somebody hears of choices when they are first made. */
+  get isHeard(): boolean {
+    return this.#listener !== undefined;
+  }
+
   /** What serves a call of a size. The caller adds to `calls`. */
   choose(collective: CollectiveName, dtype: DType, sizeBytes: number): Choice {
     const found = rangeAt(this.ranges(collective, dtype), sizeBytes) as Choice;

@@ -99,8 +99,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
     }
     if (ranges.length === 0) return undefined;
     const bytes = reportedCount(op as CollectiveName, size, part) * sizeOf(dtype);
-    // Tells of it where that was asked for.
-    choices.choose(op as CollectiveName, dtype, bytes);
+    if (choices.isHeard) choices.choose(op as CollectiveName, dtype, bytes);
     for (const range of ranges) {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
       if (range.serving === null) range.choice.calls++;

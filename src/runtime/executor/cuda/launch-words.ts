@@ -23,7 +23,8 @@ export interface WindowSizes {
   readonly bytes: number;
 }
 
-const packetBytes = ({ packets }: GeneratedKernel, chunkBytes: number) =>
+/** Bytes that a chunk takes as packets; none where the kernel sends none. */
+export const packetBytes = ({ packets }: GeneratedKernel, chunkBytes: number) =>
   packets === undefined ? 0 : packetChunkBytes(packets, chunkBytes);
 
 /**
@@ -69,6 +70,13 @@ export interface LaunchValues {
   readonly windows: readonly bigint[];
   /** What preMulSum multiplies with, as the bits of the type that elements are combined in. */
   readonly scalar?: bigint;
+}
+
+/** Writes a whole number below 2^53 as a word of 8 bytes, given as pairs of 4, without making a BigInt. */
+export function writeWord(halves: Uint32Array, name: LaunchWord, value: number): void {
+  const at = 2 * LAUNCH_WORDS.indexOf(name);
+  halves[at] = value >>> 0;
+  halves[at + 1] = Math.floor(value / 2 ** 32);
 }
 
 /** The kernel's parameter, word by word. @returns words of 8 bytes */

@@ -20,7 +20,8 @@ import {
 } from "../../device/index.ts";
 import { compileCached } from "./cubin-cache.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
-import { launchWords, type WindowSizes, windowBytes } from "./launch-words.ts";
+import { LAUNCH_WORDS } from "./launch-layout.ts";
+import { launchWords, packetBytes, type WindowSizes, windowBytes, writeWord } from "./launch-words.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
 const THREADS_PER_MULTIPROCESSOR = 2048;
@@ -97,8 +98,8 @@ export class LoadedPlan {
   readonly #taken: (() => void)[] = [];
   #windows: readonly bigint[] = [];
   #args: KernelArguments | undefined;
-  /** The launch's words, where the driver reads them. */
-  #words: BigUint64Array = new BigUint64Array(0);
+  /** The launch's words, where the driver reads them, as pairs of 4 bytes. */
+  #halves: Uint32Array = new Uint32Array(0);
   #partBytes = -1;
   #closed = false;
 
@@ -157,8 +158,9 @@ export class LoadedPlan {
   connect(notes: readonly Int32Array[]): void {
     const { peers, rank, at } = this.#parts;
     this.#windows = notes.map((note, other) => (other === rank ? this.#window.address : peers.locate(note).address));
-    this.#args = new KernelArguments(at.device, [{ type: "words", value: this.#wordsFor(0) }]);
-    this.#words = this.#args.words(0);
+    this.#args = new KernelArguments(at.device, [{ type: "words", value: this.#firstWords() }]);
+    const { buffer, byteOffset, length } = this.#args.words(0);
+    this.#halves = new Uint32Array(buffer, byteOffset, 2 * length);
   }
 
   /** Whether windows have room for a size. */
@@ -172,25 +174,27 @@ export class LoadedPlan {
    * @param partBytes of the collective's buffers; `hasRoom` said yes to it
    */
   launch(stream: CudaStream, input: number | bigint, output: number | bigint, partBytes: number): void {
+    const halves = this.#halves;
     if (partBytes !== this.#partBytes) {
-      this.#words.set(this.#wordsFor(partBytes));
+      const chunkBytes = chunkBytesOf(shapeOf(this.#parts.plan), partBytes);
+      writeWord(halves, "part", partBytes);
+      writeWord(halves, "chunk", chunkBytes);
+      writeWord(halves, "packetChunk", packetBytes(this.kernel, chunkBytes));
       this.#partBytes = partBytes;
     }
-    // The first two words: see LAUNCH_WORDS.
-    this.#words[0] = BigInt(input);
-    this.#words[1] = BigInt(output);
+    writeWord(halves, "input", Number(input));
+    writeWord(halves, "output", Number(output));
     this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
   }
 
   /** What preMulSum multiplies with from now on, as the bits of the type that elements are combined in. */
   set scalar(bits: bigint) {
-    this.#scalar = bits;
-    this.#partBytes = -1;
+    (this.#args as KernelArguments).words(0)[LAUNCH_WORDS.indexOf("scalar")] = bits;
   }
-  #scalar = 0n;
 
-  #wordsFor(partBytes: number): BigUint64Array {
-    const { plan, rank } = this.#parts;
+  /** Of a launch of no bytes: those that a size decides are written when it is launched. */
+  #firstWords(): BigUint64Array {
+    const { rank } = this.#parts;
     return BigUint64Array.from(
       launchWords(this.kernel, {
         rank,
@@ -198,11 +202,10 @@ export class LoadedPlan {
         output: 0n,
         state: this.#state.address,
         abort: this.#window.address + BigInt(this.kernel.window.abort),
-        partBytes,
-        chunkBytes: chunkBytesOf(shapeOf(plan), partBytes),
+        partBytes: 0,
+        chunkBytes: 0,
         sizes: this.#sizes,
         windows: this.#windows,
-        scalar: this.#scalar,
       }),
     );
   }
