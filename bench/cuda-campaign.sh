@@ -7,6 +7,8 @@
 # The step `confirm` stands for those that look for hangs and wrong results, and needs none of INPUTS on hosts that tables are
 # shipped for: bash bench/cuda-campaign.sh OUT . 560 confirm
 set -u
+# A host may have none but one that was carried there: then it has to be on the path.
+command -v node >/dev/null || { echo "no node on the path" >&2; exit 3; }
 out=$1 inputs=$2 limit=${3:-560}
 shift 3 2>/dev/null || shift $#
 steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
@@ -60,6 +62,8 @@ run() {
   conformance) node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
   # Two hosts of one GPU each, as far as NCCL knows: sockets, no peer access, no shared memory.
   hosts) node test/campaigns/pretended-hosts.mjs --ranks 1 ;;
+  # Programs of a user's own, one that reaches buffers and one in packets.
+  tune) for program in examples/write-a-collective/ring.ts one-shot-packet-all-reduce; do node bin/chorale.mjs tune $program -n 2 --backend cuda -b 1K -e 16M -f 16 --budget 35 --dry-run; done ;;
   llama) for b in cuda nccl cuda nccl; do echo "$b"; node bench/gpu-llama.mjs --bench --tp 2 --context 128 --repeats 3 --steps 64 --backend $b; done ;;
   *) echo "no step $1"; return 2 ;;
   esac
