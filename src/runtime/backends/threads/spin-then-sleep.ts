@@ -31,10 +31,11 @@ export interface Drivable {
 }
 
 /**
- * Polls before a blocking wait goes to sleep, an `await` goes to the event loop, an issuing call returns: 100, 50, 10 us.
+ * Polls before a blocking wait goes to sleep, an `await` goes to the event loop, an issuing call returns: 200, 50, 10 us.
  * The first two grow with the ranks: whoever was woken first has to stay until the last one is, or all sleep at every call.
+ * On busy virtual machines waking one thread may take the 100 us that a wait once stayed.
  */
-const WAIT_SPINS = 60_000;
+const WAIT_SPINS = 120_000;
 const AWAIT_SPINS = 30_000;
 const ISSUE_SPINS = 6_000;
 /** So many ranks are woken well within `WAIT_SPINS`: 16 took 70 to 180 us a call, with 100 us they never met again. */
@@ -47,6 +48,11 @@ const SHARED_CORE_SPINS = 20;
  * at every 64th operation, whose number is the same on all ranks, everybody starts afresh, and stays long for a few.
  */
 const MAX_LEVEL = 6;
+/**
+ * Waits in vain, one after the other, that do not count yet: a peer that was held up once has all others sleep once. Who then
+ * stayed half as long would not stay until the last one is awake, and all would sleep until they start afresh.
+ */
+const LONE_MISSES = 3;
 const PROBE_EVERY = 64;
 const PROBES = 3;
 /** A rank that slept so often since the last of these operations sleeps at most of its calls. */
@@ -72,6 +78,8 @@ export class Driver {
   /** Since `count` last looked. */
   #sleeps = 0;
   #level = 0;
+  /** Waits in vain since one that was not. */
+  #misses = 0;
   /** Calls that were waited for since one was awaited. */
   #numBlocking = 0;
   readonly #words: Int32Array;
@@ -155,8 +163,12 @@ export class Driver {
   /** Spins for `work` as long as spinning has paid lately. */
   #stay(work: Drivable, usual: number): void {
     work.engine.spin(work, (work.seq & (PROBE_EVERY - 1)) < PROBES ? this.#fullWaitSpins : usual);
-    if (!work.settled) this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
-    else if (this.#level > 0) this.#setLevel(this.#level - 1);
+    if (!work.settled) {
+      if (++this.#misses > LONE_MISSES || this.oversubscribed) this.#setLevel(Math.min(MAX_LEVEL, this.#level + 1));
+      return;
+    }
+    this.#misses = 0;
+    if (this.#level > 0) this.#setLevel(this.#level - 1);
   }
 
   /** Blocks until `work` is settled. @returns false when `timeoutMs` passed first */
