@@ -48,16 +48,19 @@ export function libraryBases(maxOps: number, every = 1): Base[] {
   return bases;
 }
 
-/** Those of MSCCL++'s programs that are right. @param lines of programs.jsonl: objects with `id` and `plan_text` */
-export function mscclppBases(lines: readonly string[], maxOps: number): Base[] {
+/**
+ * Those of MSCCL++'s programs that are right.
+ * @param lines of programs.jsonl: objects with `id` and `plan_text`
+ * @param variants whether programs that differ in sizes or threads only all count
+ */
+export function mscclppBases(lines: readonly string[], maxOps: number, variants: "one" | "all" = "one"): Base[] {
   const bases: Base[] = [];
   const seen = new Set<string>();
   for (const line of lines) {
     const { id, plan_text: text } = JSON.parse(line) as { id: string; plan_text: string };
     const plan = readMscclpp(text, id);
     if (countOps(plan) > maxOps || !verifyPlan(plan, { lint: false }).ok) continue;
-    // Variants that differ in sizes or threads only are one plan here.
-    const key = JSON.stringify([plan.collective, plan.ranks]);
+    const key = variants === "all" ? id : JSON.stringify([plan.collective, plan.ranks]);
     if (seen.has(key)) continue;
     seen.add(key);
     const isOpen = plan.collective.operation === "send_recv";
