@@ -270,6 +270,20 @@ describe("reduction kernels", () => {
     }
   });
 
+  it.each([
+    { dtype: "u8", op: "bor", ranks: 1 },
+    { dtype: "f32", op: "avg", ranks: 2 },
+    { dtype: "bf16", op: "sum", ranks: 2 },
+    { dtype: "i64", op: "preMulSum", ranks: 2 },
+  ] as const)("$dtype $op gives several outputs the same, however long they are", ({ dtype, op, ranks }) => {
+    // The longest is no longer done tile by tile.
+    const long = dtype === "i64" ? [256 * 1024 - 8, 256 * 1024 + 8] : [];
+    for (const bytes of [8192, 8192 + 8, 3 * 8192 - 8, 3 * 8192 + 24, ...long]) {
+      const count = bytes / sizeOf(dtype);
+      for (const outputs of [2, 3]) run({ dtype, op, ranks, count, outputs, shift: 1, fill: randomBits(bytes) });
+    }
+  });
+
   it("copies bytes of any length", () => {
     for (const count of [1, 15, 16, 17, 127, 128, 129, 1000]) {
       run({ dtype: "u8", op: "bor", ranks: 1, count, outputs: 2, shift: 3, fill: randomBits(count) });

@@ -51,6 +51,14 @@ export function parameterType(dtype: DType, op: KernelOp): ParameterType {
   }
 }
 
+/**
+ * Bytes that go to one output after the other: a store, and copies of what the first cache still holds, are faster than as many
+ * streams of stores at once. So it is up to so many bytes over all inputs, while all buffers fit the second cache; beyond it the
+ * streams are faster (bench/results/plans-two-cores-2026-11-28.md).
+ */
+const TILE_BYTES = 8192;
+const MOST_TILED_BYTES = 512 * 1024;
+
 const KERNEL: Signature = { params: ["i32", "i32", "i32", "i32", "i32", "i32", "i32"], results: [] };
 
 /** Copies fewer than 16 bytes: `(to, from, length)`. */
@@ -74,6 +82,7 @@ function addCopyTail(module: ModuleBuilder): FunctionBuilder {
 }
 
 function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DType, op: KernelOp): FunctionBuilder {
+  const kernelType = module.typeIndex(KERNEL);
   return module.function(KERNEL, (f) => {
     const [inTable, numIn, outTable, numOut] = [f.param(0), f.param(1), f.param(2), f.param(3)];
     const [start, end, context] = [f.param(4), f.param(5), f.param(6)];
@@ -93,6 +102,35 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
     const addressAt = () => f.get(cursor).mem("i32.load").get(i).op("i32.add").set(address);
     const advance = () => f.get(cursor).i32(4).op("i32.add").set(cursor);
     const accOf = (group: number) => accumulators.slice(group * made.accumulators, (group + 1) * made.accumulators);
+
+    /** One or two inputs to several outputs: to the first one, then on from there, tile by tile. */
+    const tileByTile = () => {
+      const tileEnd = f.local("i32");
+      f.get(numIn).i32(2).op("i32.le_u").get(numOut).i32(2).op("i32.ge_u", "i32.and").get(end, start).op("i32.sub");
+      f.i32(2 * MOST_TILED_BYTES)
+        .get(numIn)
+        .op("i32.shr_u", "i32.le_u", "i32.and");
+      f.if(() => {
+        f.block(() =>
+          f.loop(() => {
+            f.get(i, end).op("i32.ge_u").brIf(1);
+            f.get(end).set(tileEnd).get(end, i).op("i32.sub").i32(TILE_BYTES).op("i32.gt_u");
+            f.if(() => f.get(i).i32(TILE_BYTES).op("i32.add").set(tileEnd));
+            f.get(inTable, numIn, outTable).i32(1).get(i, tileEnd, context).call(f);
+            f.get(outTable).set(cursor);
+            advance();
+            f.loop(() => {
+              f.get(outTable).i32(1).get(cursor).i32(1).get(i, tileEnd, context);
+              f.i32(COPY_KERNEL).callIndirect(kernelType);
+              advance();
+              f.get(cursor, outEnd).op("i32.lt_u").brIf(0);
+            });
+            f.get(tileEnd).set(i).br(0);
+          }),
+        );
+        f.op("return");
+      });
+    };
 
     /**
      * The loop for a fixed number of inputs and outputs, with their addresses in registers: a copy, and two ranks, gain
@@ -187,6 +225,7 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
       );
     };
     if (made.accumulators === 1) {
+      tileByTile();
       fixed(1, 1);
       fixed(2, 1);
       fixed(2, 2);
