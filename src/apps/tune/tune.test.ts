@@ -128,11 +128,12 @@ describe("chorale tune OP --backend threads", () => {
   }, async () => {
     const file = join(folder, "machine.json");
     process.env["CHORALE_CHOICES"] = file;
-    const sizes = ["-n", "2", "-b", "4K", "-e", "4K"];
+    // Below the sizes that plans serve where each rank has a core.
+    const sizes = ["-n", "2", "-b", "256", "-e", "256"];
     const tuned = await runCli("tune", "all_gather", "--backend", "threads", ...sizes, "--json");
     expect(tuned.code, tuned.err).toBe(0);
     const { rows, wrong, fit } = JSON.parse(tuned.out) as TuneResult;
-    expect(rows.map(({ sizeBytes }) => sizeBytes)).toEqual([4096]);
+    expect(rows.map(({ sizeBytes }) => sizeBytes)).toEqual([256]);
     for (const { shipped, measured } of rows) {
       expect(shipped).toMatchObject({ label: "direct-kernel", wrong: 0 });
       expect(measured.length).toBeGreaterThan(0);
@@ -151,7 +152,7 @@ describe("chorale tune OP --backend threads", () => {
     expect((await runCli("tune", "--show")).out).toMatch(
       /all_gather on threads, 2 ranks, all dtypes[\s\S]*ring-all-gather\*2/,
     );
-    const bench = ["bench", "ring-all-gather", "-n", "2", "-b", "4K", "-e", "4K", "--iterations", "5", "--json"];
+    const bench = ["bench", "ring-all-gather", ...sizes, "--iterations", "5", "--json"];
     const choice = async () =>
       (JSON.parse((await runCli(...bench)).out) as { rows: { builtIn: { name: string } }[] }).rows[0]?.builtIn.name;
     expect(await choice()).toBe(use);

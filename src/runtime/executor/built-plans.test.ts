@@ -47,7 +47,7 @@ describe("plans that come with the package", () => {
       }
     }
     expect(wrong).toEqual([]);
-    expect(builtTables.length).toBe(8);
+    expect(builtTables.length).toBe(16);
   });
 
   it("are there for groups of 2 to 8 ranks, and for no others", () => {

@@ -134,6 +134,7 @@ describe("choices", () => {
     expect(label(new Choices(place(5), [own, SHIPPED_CHOICES]), 5)).toBe("two-shot-kernel");
     expect(new Choices(place(9), [own, SHIPPED_CHOICES]).firstPlanBytes("all_reduce")).toBe(Infinity);
     expect(four.firstPlanBytes("broadcast")).toBe(32_768);
+    expect(new Choices(place(2), [SHIPPED_CHOICES]).firstPlanBytes("broadcast")).toBe(4096);
     expect(four.firstPlanBytes("barrier")).toBe(Infinity);
     expect(four.firstPlanBytes("all_reduce")).toBe(0);
   });
@@ -166,7 +167,7 @@ describe("choices", () => {
     expect(lines).toEqual([
       "chorale select: all_reduce of f32, 100 B, group world of 2 ranks on threads (own-cores): ring-all-reduce, a plan, from 0 B; this-machine 2026-01-02",
       "chorale select: all_reduce of f32, 5 B, group world of 2 ranks on threads (own-cores): two-shot-kernel, a kernel, from 0 B; algorithm:",
-      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 32 KiB; shipped 2026-11-24",
+      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 4 KiB; shipped 2026-11-28",
     ]);
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
   });

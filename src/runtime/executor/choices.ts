@@ -78,7 +78,7 @@ export interface Choice {
   readonly fromBytes: number;
   /** The first size that it does not serve. */
   readonly toBytes: number;
-  /** Whose table it is: `shipped 2026-11-24`, or `algorithm:` for a call that names it. */
+  /** Whose table it is: `shipped 2026-11-28`, or `algorithm:` for a call that names it. */
   readonly source: string;
   /** Calls that it served. Whoever asks counts. */
   calls: number;

@@ -18,30 +18,31 @@ const threadsKernel = (collective: CollectiveName) =>
   collective === "all_reduce" ? "two-shot-kernel" : "direct-kernel";
 
 /**
- * Plans of one pass, which move what the kernels move: from the size on where they take as long with two ranks
- * (bench/results/plans-two-cores-2026-11-24.md, "Built-in plans"); with 2, 4 and 8 ranks on 32 cores they do from 16 KiB on
- * (bench/results/plans-32-cores-2026-11-24.md). Where ranks share cores, times differ too much from run to run to tell, and
+ * Plans of one pass, which move what the kernels move: from the sizes on where they take as long, with two ranks
+ * (bench/results/plans-two-cores-2026-11-28.md) and with more (bench/results/plans-32-cores-2026-11-24.md). Where ranks share cores, times differ too much from run to run to tell, and
  * kernels serve.
  */
-const THREADS_PLANS: readonly ChoiceTable[] = (
-  [
-    ["all_reduce", 32 * KI, "two-shot-fused-read-all-reduce"],
-    ["reduce", 8 * KI, "one-pass-reduce"],
-    ["reduce_scatter", 8 * KI, "one-pass-reduce-scatter"],
-    ["all_gather", 16 * KI, "one-pass-all-gather"],
-    ["all_to_all", 8 * KI, "one-pass-all-to-all"],
-    ["broadcast", 32 * KI, "one-pass-broadcast"],
-    ["scatter", 64 * KI, "one-pass-scatter"],
-    ["gather", 32 * KI, "direct-gather"],
-  ] as const
-).map(([collective, fromBytes, use]) => ({
-  backend: "threads",
-  collective,
-  ranks: [2, MOST_BUILT_RANKS],
-  topology: "own-cores",
-  built: true,
-  rows: rows([0, threadsKernel(collective)], [fromBytes, use]),
-}));
+const ONE_PASS: readonly (readonly [CollectiveName, use: string, fromOfTwo: number, fromOfMore: number])[] = [
+  ["all_reduce", "two-shot-fused-read-all-reduce", 32 * KI, 32 * KI],
+  ["reduce", "one-pass-reduce", 2 * KI, 8 * KI],
+  ["reduce_scatter", "one-pass-reduce-scatter", 512, 8 * KI],
+  ["all_gather", "one-pass-all-gather", 512, 16 * KI],
+  ["all_to_all", "one-pass-all-to-all", 4 * KI, 8 * KI],
+  ["broadcast", "one-pass-broadcast", 4 * KI, 32 * KI],
+  ["scatter", "one-pass-scatter", 8 * KI, 64 * KI],
+  ["gather", "direct-gather", 16 * KI, 32 * KI],
+];
+const THREADS_PLANS: readonly ChoiceTable[] = ONE_PASS.flatMap(([collective, use, fromOfTwo, fromOfMore]) => {
+  const table = (ranks: readonly [number, number], fromBytes: number): ChoiceTable => ({
+    backend: "threads",
+    collective,
+    ranks,
+    topology: "own-cores",
+    built: true,
+    rows: rows([0, threadsKernel(collective)], [fromBytes, use]),
+  });
+  return [table([2, 2], fromOfTwo), table([3, MOST_BUILT_RANKS], fromOfMore)];
+});
 
 /** Threads of one process move shares of each other's buffers: what serves where no table of plans does. */
 const THREADS: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
@@ -222,7 +223,7 @@ const MPI: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
 export const SHIPPED_CHOICES: ChoiceDocument = {
   schemaVersion: CHOICES_SCHEMA_VERSION,
   source: "shipped",
-  date: "2026-11-24",
+  date: "2026-11-28",
   tables: [...THREADS_PLANS, ...THREADS, ...CUDA, ...MPI],
 };
 
