@@ -3,10 +3,18 @@
  * memory, and which is made longer as more is needed. What lies behind its end must not be touched. Who may use how much, and
  * who has come, its users count in the memory itself.
  */
-import { closeSync } from "node:fs";
+import { closeSync, statfsSync } from "node:fs";
+import { dirname } from "node:path";
 import { FormatError } from "../../core/index.ts";
 import { mapSharedOver } from "../../foreign/native/index.ts";
-import { createMappedFile, extendMappedFile, nonceOf, openMappedFile, removeMappedFile } from "./mapped-file.ts";
+import {
+  createMappedFile,
+  extendMappedFile,
+  nonceOf,
+  openMappedFile,
+  removeMappedFile,
+  reserveInFile,
+} from "./mapped-file.ts";
 
 /** Where it is; plain data that travels to the ranks. */
 export interface GrowingArena {
@@ -20,6 +28,13 @@ export interface GrowingArena {
 export interface OpenArena {
   /** Makes the file longer. @throws Error of the system, with nothing changed */
   extend(fromBytes: number, toBytes: number): void;
+  /**
+   * Makes room for a stretch that is this process's alone to give away, wherever the file ends: it is zeros then.
+   * @throws Error of the system, with what others have as it was
+   */
+  reserve(fromBytes: number, toBytes: number): void;
+  /** Whether the folder has so much room now. */
+  hasRoom(bytes: number): boolean;
   /** Closes the file; what is mapped stays. Idempotent. */
   close(): void;
   /** Also lets the memory go, which is zeros then. Idempotent. */
@@ -61,6 +76,11 @@ export function openGrowingArena(arena: GrowingArena, memory: SharedArrayBuffer)
   }
   return {
     extend: (fromBytes, toBytes) => extendMappedFile(fd, fromBytes, toBytes),
+    reserve: (fromBytes, toBytes) => reserveInFile(fd, fromBytes, toBytes),
+    hasRoom: (bytes) => {
+      const { bavail, bsize } = statfsSync(dirname(path));
+      return bavail * bsize >= bytes;
+    },
     close,
     release: () => {
       close();

@@ -135,6 +135,14 @@ export function extendMappedFile(fd: number, fromBytes: number, toBytes: number)
   }
 }
 
+/**
+ * Reserves room for a stretch of a file, which is zeros then, whatever lies behind it.
+ * @throws Error of the system; what was reserved before is as it was
+ */
+export function reserveInFile(fd: number, fromBytes: number, toBytes: number): void {
+  writeZeros(fd, fromBytes, toBytes);
+}
+
 /** Written, not only made longer: a page that the folder has no room for ends the process that touches it (SIGBUS). */
 function writeZeros(fd: number, fromBytes: number, toBytes: number): void {
   const zeros = Buffer.alloc(Math.min(toBytes - fromBytes, RESERVE_BYTES));

@@ -156,7 +156,8 @@ export class MpiBackend implements Backend {
     this.worldSize = worldSize;
     this.generation = generation;
     this.#control = control;
-    this.#term = { generation, closed: undefined };
+    const host = plansOf(handle, rank, numHere);
+    this.#term = { generation, closed: undefined, room: host.arena?.room };
     this.#rank = new MpiRank({
       mpi,
       control: worldControlOf(parts),
@@ -167,7 +168,7 @@ export class MpiBackend implements Backend {
       strictWork: options.strictWork ?? false,
       capabilities: mpiCapabilities(mpi.library, MAX_MPI_RANKS, device?.at.device.info.name),
       at: device?.at,
-      host: plansOf(handle, rank, numHere),
+      host,
       poller,
     });
     const all = Array.from({ length: worldSize }, (_, r) => r);
@@ -270,6 +271,7 @@ export class MpiBackend implements Backend {
     control.close();
     this.#device?.close(options.mpi.broken);
     this.#control.close();
+    options.host.arena?.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

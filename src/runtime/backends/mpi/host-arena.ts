@@ -1,7 +1,8 @@
 /**
  * The memory in which ranks of one host run plans: places for groups, and in each place, for every rank, room for a piece of
- * its input and of its result and for what plans count. All of it lies at the same addresses in a WebAssembly memory of each
- * rank, over which one file is mapped (runtime/memory/shared-arena.ts); behind it is memory that is the rank's own.
+ * its input and of its result and for what plans count; and for each rank room for tensors. All of it lies at the same addresses
+ * in a WebAssembly memory of each rank, over which one file is mapped (runtime/memory/growing-arena.ts); behind it is memory
+ * that is the rank's own.
  */
 import { OutOfMemoryError } from "../../../core/index.ts";
 import { addressOf } from "../../../foreign/native/index.ts";
@@ -10,11 +11,21 @@ import {
   buildExecutor,
   type ExecutorMemory,
   instantiate,
+  MAX_PAGES,
   type MachineExports,
   newSharedMemory,
   PAGE_BYTES,
 } from "../../executor/internal.ts";
-import { attachSharedArena, createSharedArena, type SharedArena } from "../../memory/index.ts";
+import {
+  createGrowingArena,
+  type GrowingArena,
+  type OpenArena,
+  openGrowingArena,
+  removeGrowingArena,
+  type Span,
+} from "../../memory/index.ts";
+import { FreeList, wholeUnits } from "./free-list.ts";
+import { TensorRoom } from "./tensor-room.ts";
 
 /** Groups that may have a place at once: the first of the world, in the order of the control segment. */
 export const NUM_PLACES = 4;
@@ -28,12 +39,14 @@ export const LINE_BYTES = 128;
 const MARGIN_BYTES = 128;
 /** A rank's own memory for prepared plans. */
 const OWN_BYTES = 8 * 2 ** 20;
+/** Most of a rank's tensors that are in the arena: address space, until there are as many. */
+const MAX_ROOM_BYTES = 2 ** 30;
 
 /** Of a slot: the plan's state, its counters. */
 const COUNTERS_AT = 1024;
 const SLOT_BYTES = 16 * 1024;
 /**
- * Of a rank's part of a place: the word that counts steps, two places to meet for reductions in one round, the slots, two halves of
+ * Of a rank's part of a place: the word that counts steps and two for where its tensors of a call are, two places to meet for reductions in one round, the slots, two halves of
  * input, the output.
  */
 const MEETINGS_AT = 128;
@@ -47,12 +60,23 @@ const OUTPUT_AT = INPUT_AT + 2 * INPUT_BYTES;
 const PART_BYTES = OUTPUT_AT + PIECE_BYTES + MARGIN_BYTES;
 /** Below the first place: address 0 is none, and the arena counts there who has come. */
 const PLACES_AT = PAGE_BYTES;
+const ATTACHED_WORD = 0;
+/** Words behind the one that counts steps. */
+const OFFERED = { send: 1, recv: 2 } as const;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
-const arenaBytes = (ranks: number) => PAGE_BYTES * pages(PLACES_AT + NUM_PLACES * ranks * PART_BYTES);
+const placesBytes = (ranks: number) => PAGE_BYTES * pages(PLACES_AT + NUM_PLACES * ranks * PART_BYTES);
+/** A rank's room for tensors, of so many on a host. */
+function roomBytes(ranks: number, numHere: number): number {
+  const left = MAX_PAGES * PAGE_BYTES - placesBytes(ranks) - OWN_BYTES;
+  return PAGE_BYTES * Math.floor(Math.min(MAX_ROOM_BYTES, left / numHere) / PAGE_BYTES);
+}
 
-/** Makes the arena of a world. @throws OutOfMemoryError when the host has no room for it */
-export const createHostArena = (ranks: number): SharedArena => createSharedArena(arenaBytes(ranks));
+/** Makes the arena of a world. @param numHere ranks of this host @throws OutOfMemoryError when the host has no room for it */
+export function createHostArena(ranks: number, numHere: number = ranks): GrowingArena {
+  const firstBytes = placesBytes(ranks);
+  return createGrowingArena(firstBytes, firstBytes + numHere * roomBytes(ranks, numHere));
+}
 
 /** Whether a plan's counters and state fit a slot. */
 export const fitsSlot = (stateBytes: number, counterBytes: number): boolean =>
@@ -72,25 +96,39 @@ export class HostArena implements ExecutorMemory {
   /** The reduction kernels on this memory: 20 to 40 ms to compile, for which no call holds up the event loop. */
   readonly reducer: ArenaReducer;
   #machine: MachineExports | undefined;
-  /** Free stretches of the rank's own memory, by address. */
-  #free: { at: number; bytes: number }[];
-  readonly #taken = new Map<number, number>();
+  /** For this rank's tensors. */
+  readonly room: TensorRoom;
+  readonly #own: FreeList;
+  readonly #arena: OpenArena;
 
   /**
    * @param ranks of the world
    * @param numHere of them on this host
    * @throws FormatError, NativeError
    */
-  constructor(arena: SharedArena, ranks: number, numHere: number = ranks) {
-    const numPages = pages(arena.sizeBytes) + pages(OWN_BYTES);
+  constructor(arena: GrowingArena, ranks: number, numHere: number = ranks) {
+    const { firstBytes, limitBytes } = arena;
+    const numPages = pages(limitBytes) + pages(OWN_BYTES);
     this.#memory = newSharedMemory(numPages, numPages);
-    attachSharedArena(arena, this.#memory.buffer, numHere);
+    const memory = this.#memory.buffer;
+    const open = openGrowingArena(arena, memory);
+    this.#arena = open;
     this.#ranks = ranks;
-    this.bytes = new Uint8Array(this.#memory.buffer);
+    this.bytes = new Uint8Array(memory);
     this.address = Number(addressOf(this.bytes));
-    this.#words = new Int32Array(this.#memory.buffer);
-    this.#free = [{ at: arena.sizeBytes, bytes: OWN_BYTES }];
+    this.#words = new Int32Array(memory);
+    const nth = Atomics.add(this.#words, ATTACHED_WORD, 1);
+    if (nth + 1 === numHere) removeGrowingArena(arena);
+    const room = roomBytes(ranks, numHere);
+    const from = firstBytes + nth * room;
+    this.room = new TensorRoom({ memory, address: this.address, arena: open, from, to: from + room });
+    this.#own = new FreeList(limitBytes, limitBytes + OWN_BYTES);
     this.reducer = new ArenaReducer(this.#memory, ranks, (bytes) => this.allocate(bytes));
+  }
+
+  /** Lets no more tensors into the arena, whose file is closed. */
+  close(): void {
+    this.#arena.close();
   }
 
   /** The code that runs plans on this memory: some ten milliseconds to compile, at the first plan. */
@@ -116,6 +154,27 @@ export class HostArena implements ExecutorMemory {
       if (((Atomics.load(words, this.#stepsOf(place, rank)) - count) | 0) < 0) return false;
     }
     return true;
+  }
+
+  /**
+   * Says where a rank's input and result of a call lie, before it tells that it is there.
+   * @param send 0 where the others cannot read it, as of `recv`
+   */
+  offer(place: number, rank: number, send: number, recv: number): void {
+    const at = this.#stepsOf(place, rank);
+    this.#words[at + OFFERED.send] = send;
+    this.#words[at + OFFERED.recv] = recv;
+  }
+
+  /** What a rank has offered. */
+  offered(place: number, rank: number, what: keyof typeof OFFERED): number {
+    return (this.#words[this.#stepsOf(place, rank) + OFFERED[what]] ?? 0) >>> 0;
+  }
+
+  /** Where the others find what lies at an address of this process; 0 where they cannot. */
+  offsetOf({ address, bytes }: Span): number {
+    const at = address - this.address;
+    return this.room.holds(at, bytes.length) ? at : 0;
   }
 
   /** The index of the word that counts the steps a rank has taken in a place. */
@@ -164,31 +223,16 @@ export class HostArena implements ExecutorMemory {
   }
 
   allocate(bytes: number, zeroed = true): number {
-    const needed = Math.max(128, Math.ceil(bytes / 128) * 128);
-    const found = this.#free.find((one) => one.bytes >= needed);
-    if (found === undefined) {
-      const most = Math.max(0, ...this.#free.map((one) => one.bytes));
-      throw new OutOfMemoryError("memory for plans of this rank", needed, most, "Use fewer plans.");
+    const at = this.#own.take(bytes);
+    if (at === undefined) {
+      throw new OutOfMemoryError("memory for plans of this rank", bytes, this.#own.mostBytes, "Use fewer plans.");
     }
-    const { at } = found;
-    found.at += needed;
-    found.bytes -= needed;
-    this.#taken.set(at, needed);
-    if (zeroed) this.bytes.fill(0, at, at + needed);
+    if (zeroed) this.bytes.fill(0, at, at + wholeUnits(bytes));
     return at;
   }
 
   free(address: number): void {
-    const bytes = this.#taken.get(address);
-    if (bytes === undefined) return;
-    this.#taken.delete(address);
-    const all = [...this.#free, { at: address, bytes }].sort((a, b) => a.at - b.at);
-    this.#free = [];
-    for (const one of all) {
-      const last = this.#free.at(-1);
-      if (last !== undefined && last.at + last.bytes === one.at) last.bytes += one.bytes;
-      else if (one.bytes > 0) this.#free.push(one);
-    }
+    this.#own.give(address);
   }
 }
 

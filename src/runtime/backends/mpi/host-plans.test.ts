@@ -1,9 +1,9 @@
 /** Plans and the exchange between ranks of one host, without MPI: all in one process, each with a WebAssembly memory of its own. */
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import { newArray } from "../../../core/index.ts";
+import { newArray, viewAs } from "../../../core/index.ts";
 import { openLibrary } from "../../../foreign/native/index.ts";
 import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
-import { HostAddresses, removeSharedArena, type SharedArena } from "../../memory/index.ts";
+import { type GrowingArena, HostAddresses, removeGrowingArena } from "../../memory/index.ts";
 import { CallSequence } from "../../progress/index.ts";
 import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
@@ -48,43 +48,64 @@ const addresses = new HostAddresses();
 const never = (): Activity => {
   throw new Error("MPI was asked");
 };
+let copiedBytes = 0;
 /** What a call inside the host uses of MPI's process. */
 function withoutMpi(): CallTarget {
   const libc = openLibrary({ name: "C", files: ["libc.so.6", "libSystem.B.dylib"], howToGetIt: "" });
   if (!libc.available) throw new Error(libc.why);
-  const copy = libc.bind("memcpy", "intptr_t", ["intptr_t", "intptr_t", "size_t"]);
+  const memcpy = libc.bind("memcpy", "intptr_t", ["intptr_t", "intptr_t", "size_t"]);
+  const copy = (to: number, from: number, length: number) => {
+    copiedBytes += length;
+    memcpy(to, from, length);
+  };
   return { mpi: { library: { copy }, addresses } } as unknown as CallTarget;
 }
 
 describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host by %s", (_, document) => {
-  let shared: SharedArena;
+  let shared: GrowingArena;
   let groups: HostGroup[];
+  let arenas: HostArena[];
   let target: CallTarget;
   beforeAll(async () => {
     await loadLibraryPlans();
     target = withoutMpi();
     shared = createHostArena(RANKS);
     const ranks = Array.from({ length: RANKS }, (_, rank) => rank);
+    arenas = ranks.map(() => new HostArena(shared, RANKS));
     groups = ranks.map((me) => {
-      const arena = new HostArena(shared, RANKS);
+      const arena = arenas[me] as HostArena;
       const host = { arena, documents: [document, SHIPPED_CHOICES], topology: "own-cores", measures: false };
       return new HostGroup(host, "world", ranks, me, 0);
     });
   });
-  afterAll(() => removeSharedArena(shared));
+  afterAll(() => {
+    for (const arena of arenas) arena.close();
+    removeGrowingArena(shared);
+  });
 
-  /** Makes a call on all ranks. */
-  function make(op: keyof typeof USES, dtype: "f32" | "bf16" | "i8", count: number, inPlace = false) {
+  /** Makes a call on all ranks. @param inRoom which ranks' tensors the others can read: none, by default */
+  function make(
+    op: keyof typeof USES,
+    dtype: "f32" | "bf16" | "i8",
+    count: number,
+    inPlace = false,
+    inRoom: (rank: number) => boolean = () => false,
+  ) {
+    const arrayOf = (rank: number, length: number) => {
+      const array = newArray(dtype, length);
+      const block = inRoom(rank) ? arenas[rank]?.room.allocate(array.byteLength) : undefined;
+      return block === undefined ? array : viewAs(dtype, block.buffer, 0, length);
+    };
     const [numIn, numOut] = [
       op === "reduce_scatter" || op === "all_to_all" ? RANKS : 1,
       op === "all_gather" || op === "all_to_all" ? RANKS : 1,
     ];
     const inputs = groups.map((_, rank) => {
-      const array = newArray(dtype, count * numIn);
+      const array = arrayOf(rank, count * numIn);
       for (let i = 0; i < array.length; i++) array[i] = dtype === "bf16" ? 0x3f80 : (i + rank) % 7;
       return array;
     });
-    const outputs = inputs.map((input) => (inPlace ? input : newArray(dtype, count * numOut)));
+    const outputs = inputs.map((input, rank) => (inPlace ? input : arrayOf(rank, count * numOut)));
     const given = inputs.map((input) => input.slice());
     const calls = groups.map((group, rank) => {
       const call: HostCall = {
@@ -103,7 +124,8 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
       };
       return group.activity(call, never);
     });
-    return { given, outputs, calls };
+    // Inputs too: in the product, a call's entry holds its tensors.
+    return { inputs, given, outputs, calls };
   }
 
   /** Runs a call on all ranks, in turn. @returns each rank's result */
@@ -121,7 +143,9 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     const arrival = arrivals.plain("all_reduce", "f32", 5, "sum", 0);
     const all = Array.from({ length: 16 }, () => {
       const op = (["all_reduce", "all_gather", "reduce_scatter", "all_to_all"] as const)[random(4)] ?? "all_reduce";
-      return { op, ...make(op, "f32", counts[random(counts.length)] ?? 5, op === "all_reduce" && random(2) === 0) };
+      const inPlace = op === "all_reduce" && random(2) === 0;
+      const numInRoom = random(RANKS + 2);
+      return { op, ...make(op, "f32", counts[random(counts.length)] ?? 5, inPlace, (rank) => rank < numInRoom) };
     });
     const at = groups.map(() => 0);
     const begun = groups.map(() => -1);
@@ -214,6 +238,58 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     }
   });
 
+  it("moves and reduces straight from tensors that all ranks can read, and only from those", () => {
+    const copiedBy = (inRoom: (rank: number) => boolean, op: keyof typeof USES, inPlace = false) => {
+      const before = copiedBytes;
+      const { given, outputs } = run(op, "f32", large, inPlace, inRoom);
+      const expected = resultsOf(op, given.map(floats));
+      for (const [rank, output] of outputs.entries()) {
+        expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
+      }
+      return (copiedBytes - before) / (4 * large);
+    };
+    const [all, most] = [() => true, (rank: number) => rank > 0];
+    // The exchange serves it in some of the tables only, and plans copy all in and out.
+    if (document === DOCUMENTS["the exchange"]) {
+      expect(copiedBy(all, "all_gather")).toBe(RANKS * RANKS);
+      expect(copiedBy(all, "all_to_all")).toBe(RANKS * RANKS);
+      expect(copiedBy(all, "reduce_scatter")).toBe(0);
+      for (const inPlace of [false, true]) expect(copiedBy(all, "all_reduce", inPlace)).toBeCloseTo(RANKS - 1, 3);
+    }
+    for (const op of ["all_gather", "all_to_all", "reduce_scatter", "all_reduce"] as const) {
+      expect(copiedBy(most, op)).toBeGreaterThan(op === "reduce_scatter" ? RANKS : RANKS + 1);
+    }
+  });
+
+  it("takes a result into the input only where no other rank reads it", () => {
+    const [part, size] = [large, RANKS];
+    const made = groups.map((_, rank) => {
+      const { buffer } = arenas[rank]?.room.allocate(4 * part * (size + 1)) ?? { buffer: new ArrayBuffer(0) };
+      const array = new Float32Array(buffer);
+      for (let i = 0; i < array.length; i++) array[i] = (i + 3 * rank) % 11;
+      return array;
+    });
+    // By half a part: each result begins in the middle of what another rank reads.
+    for (const shift of [0, part / 2 - 0.5]) {
+      const given = made.map((array) => array.slice(0, part * size));
+      const calls = groups.map((group, rank) => {
+        const send = addresses.span((made[rank] as Float32Array).subarray(0, part * size));
+        const recv = addresses.span((made[rank] as Float32Array).subarray(shift, shift + part * size));
+        const parts = { root: 0, counts: undefined, sendCounts: [], recvCounts: [] };
+        return group.activity({ op: "all_to_all", dtype: "f32", count: part, rank, size, ...parts, send, recv }, never);
+      });
+      for (const one of calls) one.begin(target);
+      for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++) {
+        expect(rounds).toBeLessThan(1e6);
+      }
+      const expected = resultsOf("all_to_all", given);
+      for (const [rank, array] of made.entries()) {
+        const got = array.subarray(shift, shift + part * size);
+        expect(Buffer.compare(bytes(got), bytes(expected[rank] as Float32Array))).toBe(0);
+      }
+    }
+  });
+
   it("leaves to MPI what cannot be cut into pieces", () => {
     let asked = 0;
     const call = { op: "broadcast", dtype: "f32", count: 4, size: RANKS } as unknown as HostCall;
@@ -236,7 +312,7 @@ it.skipIf(!hasMmap)("a host's memory has its reduction kernels compiled before a
   arena.reducer.run("f32", "sum", [at], at + 128, 128);
   expect([numCompiled, compile.mock.calls.length]).toEqual([1, 1]);
   compile.mockRestore();
-  removeSharedArena(shared);
+  removeGrowingArena(shared);
 });
 
 describe("the tables of an mpi world", () => {

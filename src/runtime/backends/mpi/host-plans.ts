@@ -20,6 +20,7 @@ import {
   type ServingPlan,
 } from "../../executor/internal.ts";
 import { ChosenCall } from "./chosen-call.ts";
+import { DIRECT_BYTES, DirectCall } from "./direct-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
 import type { CallServing, HostCall } from "./host-call.ts";
 import { type ExchangedName, isExchanged, MPI_KERNELS } from "./host-choices.ts";
@@ -67,8 +68,8 @@ export class HostGroup implements PlanPlace, CallServing {
   readonly buffers: number;
   readonly rounds: OneRoundPlaces;
   readonly #choices: MeasuredChoices;
-  /** Calls below what is measured, by collective: the exchange serves them. */
-  readonly #small = new Map<CollectiveName, number>();
+  /** Calls that the exchange served without a measurement, by collective. */
+  readonly #exchanged = new Map<CollectiveName, number>();
   #isClosed = false;
   readonly #serving = new Map<string, ServingPlan | undefined>();
   /** By plan: all ranks begin the same calls in the same order, so all number them alike. */
@@ -104,10 +105,20 @@ export class HostGroup implements PlanPlace, CallServing {
     const choices = this.#choices;
     if (!choices.measures) return this.#chosen(call, collective, sizeBytes, mpi);
     if (!isToMeasure(collective, sizeBytes)) {
-      this.count(collective, dtype, sizeBytes);
-      return this.#exchange(call);
+      this.#countExchanged(collective);
+      return this.#exchange(call, sizeBytes);
     }
-    const exchange = (one: HostCall) => this.#exchange(one);
+    if (sizeBytes < DIRECT_BYTES) return this.#measured(call, collective, sizeBytes, mpi);
+    return new DirectCall(this, call, {
+      directly: () => this.#countExchanged(collective),
+      otherwise: () => this.#measured(call, collective, sizeBytes, mpi),
+    });
+  }
+
+  /** What measurements in the group say of a call. */
+  #measured(call: HostCall, collective: ExchangedName, sizeBytes: number, mpi: MakeByMpi): Activity {
+    const choices = this.#choices;
+    const exchange = (one: HostCall) => this.#apart(one);
     const measure = function* (steps: Steps): Generator<void> {
       choices.add(collective, yield* measureCollective(collective, { mpi, exchange }, steps, sizesOf(collective)));
     };
@@ -117,8 +128,9 @@ export class HostGroup implements PlanPlace, CallServing {
     });
   }
 
-  /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does or it is to be measured. */
+  /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does, or the ranks or a measurement have to say. */
   serves(collective: ExchangedName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
+    if (sizeBytes >= DIRECT_BYTES) return undefined;
     if (this.#choices.measures) {
       if (!isToMeasure(collective, sizeBytes)) return "exchange";
       if (!this.#choices.isMeasured(collective)) return undefined;
@@ -129,12 +141,22 @@ export class HostGroup implements PlanPlace, CallServing {
 
   /** Counts a call that was served as the tables say. */
   count(collective: ExchangedName, dtype: DType, sizeBytes: number): void {
-    if (this.#choices.measures && !isToMeasure(collective, sizeBytes)) {
-      this.#small.set(collective, (this.#small.get(collective) ?? 0) + 1);
-    } else this.#choices.choose(collective, dtype, sizeBytes).calls++;
+    if (this.#choices.measures && !isToMeasure(collective, sizeBytes)) this.#countExchanged(collective);
+    else this.#choices.choose(collective, dtype, sizeBytes).calls++;
   }
 
-  #exchange(call: HostCall): Activity {
+  #countExchanged(collective: CollectiveName): void {
+    this.#exchanged.set(collective, (this.#exchanged.get(collective) ?? 0) + 1);
+  }
+
+  /** The exchange, without copies where all ranks' tensors are where the others can read them. */
+  #exchange(call: HostCall, sizeBytes: number): Activity {
+    if (sizeBytes < DIRECT_BYTES) return this.#apart(call);
+    return new DirectCall(this, call, { otherwise: () => this.#apart(call) });
+  }
+
+  /** The exchange of tensors in memory of the ranks' own. */
+  #apart(call: HostCall): Activity {
     const { op, size, count, dtype, redop, send, recv } = call;
     const sizeBytes = count * sizeOf(dtype);
     if (op !== "all_reduce" || redop === undefined || !isOneRound(sizeBytes, size)) return new ExchangeCall(this, call);
@@ -146,7 +168,8 @@ export class HostGroup implements PlanPlace, CallServing {
     const choice = this.#choices.choose(collective, dtype, sizeBytes);
     choice.calls++;
     if (choice.served.kind === "kernel") {
-      return choice.served.name === "exchange" ? this.#exchange(call) : mpi(call);
+      if (choice.served.name !== "exchange") return mpi(call);
+      return this.#choices.measures ? this.#apart(call) : this.#exchange(call, sizeBytes);
     }
     const serving = this.#servingOf(choice, collective);
     if (serving === undefined || !isRoundedOnce(serving, dtype, kernelOp(call.redop))) return mpi(call);
@@ -156,7 +179,7 @@ export class HostGroup implements PlanPlace, CallServing {
   /** Calls that each choice served. */
   counts(): Record<string, number> {
     const counts = this.#choices.counts();
-    for (const [collective, calls] of this.#small) {
+    for (const [collective, calls] of this.#exchanged) {
       const key = `${collective} exchange`;
       counts[key] = (counts[key] ?? 0) + calls;
     }

@@ -5,12 +5,12 @@ import type { FlightDump } from "../../comm/index.ts";
 import type { ChoiceDocument } from "../../executor/internal.ts";
 import {
   createHostControl,
+  type GrowingArena,
   hostSegment,
   MAX_JOINT_RANKS,
   type MappedControl,
   releaseHostControl,
-  removeSharedArena,
-  type SharedArena,
+  removeGrowingArena,
 } from "../../memory/index.ts";
 import { dumpSegment } from "../../progress/index.ts";
 import { createHostArena } from "./host-arena.ts";
@@ -23,7 +23,7 @@ export const MAX_MPI_RANKS = MAX_JOINT_RANKS;
 export interface HostPart {
   readonly control: MappedControl;
   /** For collectives inside the host; absent where MPI serves everything, or there is no room for it. */
-  readonly arena?: SharedArena;
+  readonly arena?: GrowingArena;
 }
 
 /** What every rank of a world must hold to attach; plain data. */
@@ -64,7 +64,7 @@ export function createMpiHost(
   const exchanges = measures || namesPlans(choices);
   const partOf = (numRanks: number): HostPart => {
     const control = createHostControl({ ranks, generation });
-    const arena = numRanks > 1 && exchanges ? arenaOf(ranks) : undefined;
+    const arena = numRanks > 1 && exchanges ? arenaOf(ranks, numRanks) : undefined;
     return { control, ...(arena !== undefined && { arena }) };
   };
   const own = partOf(numHere);
@@ -100,9 +100,9 @@ export const partsOf = (handle: MpiHandle): readonly HostPart[] => [handle, ...O
 export const partOf = (handle: MpiHandle, rank: number): HostPart =>
   handle.parts?.[handle.hosts?.[rank] ?? 0] ?? handle;
 
-function arenaOf(ranks: number): SharedArena | undefined {
+function arenaOf(ranks: number, numHere: number): GrowingArena | undefined {
   try {
-    return createHostArena(ranks);
+    return createHostArena(ranks, numHere);
   } catch (error) {
     if (error instanceof OutOfMemoryError) return undefined;
     throw error;
@@ -113,7 +113,7 @@ function arenaOf(ranks: number): SharedArena | undefined {
 export function releaseMpiHost(handle: MpiHandle): void {
   for (const { control, arena } of partsOf(handle)) {
     releaseHostControl(control);
-    if (arena !== undefined) removeSharedArena(arena);
+    if (arena !== undefined) removeGrowingArena(arena);
   }
 }
 

@@ -1,4 +1,7 @@
-/** Tensors' memory in an MPI world: private memory of the rank, usable until freed or until the world ends. */
+/**
+ * Tensors' memory in an MPI world, usable until freed or until the world ends: where the ranks of the host share memory and there is
+ * room, in that, so that others can read it in a call; otherwise the rank's own.
+ */
 import {
   ClosedError,
   type DType,
@@ -10,24 +13,32 @@ import {
   Tensor,
 } from "../../../core/index.ts";
 import { described, tensorInUse } from "../../../core/internal.ts";
+import type { RoomBlock, TensorRoom } from "./tensor-room.ts";
 
 /** What the tensors of one world have in common. */
 export interface WorldTerm {
   readonly generation: number;
   /** Set when the world ended on this rank. */
   closed: string | undefined;
+  /** Where other ranks of the host can read tensors, if they can. */
+  readonly room?: TensorRoom | undefined;
 }
 
 class WorldStorage implements Storage {
-  readonly kind = "private";
+  readonly kind: "private" | "shared";
   readonly buffer: ArrayBuffer;
+  /** Of the room. */
+  readonly block: RoomBlock | undefined;
   readonly sizeBytes: number;
   readonly term: WorldTerm;
   freed: string | undefined;
 
   constructor(term: WorldTerm, sizeBytes: number) {
+    const block = sizeBytes === 0 ? undefined : term.room?.allocate(sizeBytes);
+    this.kind = block === undefined ? "private" : "shared";
     this.term = term;
-    this.buffer = new ArrayBuffer(sizeBytes);
+    this.block = block;
+    this.buffer = block?.buffer ?? new ArrayBuffer(sizeBytes);
     this.sizeBytes = sizeBytes;
   }
   get generation(): number {
@@ -69,4 +80,5 @@ export function freeTensor(term: WorldTerm, tensor: unknown, usedBy: (buffer: Ar
   const use = usedBy(storage.buffer);
   if (use !== undefined) throw tensorInUse(use);
   storage.freed = "was freed";
+  if (storage.block !== undefined) term.room?.free(storage.block);
 }

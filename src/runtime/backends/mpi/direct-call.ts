@@ -1,0 +1,177 @@
+/**
+ * Collectives inside a host of tensors that lie in memory which its ranks share (tensor-room.ts): each rank says where its own are,
+ * and when all have, each takes what it is to have straight from the others' inputs, with no copy on the way. Where a tensor of one
+ * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise.
+ */
+import { sizeOf } from "../../../core/index.ts";
+import type { MemoryCopy } from "../../../foreign/native/index.ts";
+import { overlaps } from "../../memory/index.ts";
+import { LINE_BYTES, PIECE_BYTES } from "./host-arena.ts";
+import type { HostCall } from "./host-call.ts";
+import type { Activity, CallTarget } from "./mpi-entry.ts";
+import type { PlanPlace } from "./plan-call.ts";
+
+/** From where on calls are made so: smaller ones are made faster by what meets less often. */
+export const DIRECT_BYTES = 64 * 1024;
+/** What is copied, or reduced, at a time: a look at the call is short. The second fits what a rank has room for in the arena. */
+const COPIED_BYTES = PIECE_BYTES;
+const REDUCED_BYTES = PIECE_BYTES / 2;
+
+export interface DirectOptions {
+  /** Hears that the call is made so. */
+  readonly directly?: () => void;
+  /** Makes the call where it cannot be made so. */
+  readonly otherwise: () => Activity;
+}
+
+export class DirectCall implements Activity {
+  readonly #group: PlanPlace;
+  readonly #call: HostCall;
+  readonly #options: DirectOptions;
+  readonly #partBytes: number;
+  #target: CallTarget | undefined;
+  #steps: Generator<void> | undefined;
+  #instead: Activity | undefined;
+
+  constructor(group: PlanPlace, call: HostCall, options: DirectOptions) {
+    this.#group = group;
+    this.#call = call;
+    this.#options = options;
+    this.#partBytes = call.count * sizeOf(call.dtype);
+  }
+
+  /** Later collectives must wait: they use the same memory. */
+  get stepped(): boolean {
+    return this.#instead?.stepped ?? true;
+  }
+
+  begin(target: CallTarget): void {
+    const { arena } = this.#group;
+    this.#target = target;
+    arena.running.add(this);
+    this.#steps = this.#run(target);
+    this.advance();
+  }
+
+  advance(): boolean {
+    if (this.#steps?.next().done === true) {
+      this.#steps = undefined;
+      this.#group.arena.running.delete(this);
+      if (this.#target !== undefined) this.#instead?.begin(this.#target);
+    }
+    return this.#steps === undefined && (this.#instead?.advance() ?? true);
+  }
+
+  stop(): void {
+    this.#steps = undefined;
+    this.#group.arena.running.delete(this);
+    this.#instead?.stop?.();
+  }
+
+  *#run({ mpi }: CallTarget): Generator<void> {
+    const { arena, place, ranks, me } = this.#group;
+    const { op, send, recv } = this.#call;
+    const isSafe = this.#isSafe();
+    arena.offer(place, ranks[me] ?? 0, isSafe ? arena.offsetOf(send) : 0, isSafe ? arena.offsetOf(recv) : 0);
+    yield* this.#meet();
+    const inputs = ranks.map((rank) => arena.offered(place, rank, "send"));
+    const outputs = op === "all_reduce" ? ranks.map((rank) => arena.offered(place, rank, "recv")) : [];
+    if (inputs.includes(0) || outputs.includes(0)) {
+      this.#instead = this.#options.otherwise();
+      return;
+    }
+    this.#options.directly?.();
+    const { copy } = mpi.library;
+    if (op === "reduce_scatter") yield* this.#reducePart(inputs, copy);
+    else if (op === "all_reduce") yield* this.#reduceAndShare(inputs, outputs, copy);
+    else yield* this.#take(inputs, copy);
+    yield* this.#meet();
+  }
+
+  /** Whether the others can read this rank's input while it writes its result. */
+  #isSafe(): boolean {
+    const { op, send, recv } = this.#call;
+    if (!overlaps(send, recv)) return true;
+    const own = this.#group.me * this.#partBytes;
+    if (op === "all_reduce") return send.address === recv.address;
+    if (op === "all_gather") return send.address === recv.address + own;
+    return op === "reduce_scatter" && recv.address === send.address + own;
+  }
+
+  /** Waits until all ranks have come as far. */
+  *#meet(): Generator<void> {
+    const group = this.#group;
+    const { arena, place, ranks, me } = group;
+    const numTold = ++group.numTold;
+    arena.tell(place, ranks[me] ?? 0, numTold);
+    while (!arena.haveTold(place, ranks, numTold)) yield;
+    arena.numMoved++;
+  }
+
+  /** Copies parts of all inputs to where they belong in the result: all-gather, and all-to-all. */
+  *#take(inputs: readonly number[], copy: MemoryCopy): Generator<void> {
+    const { arena, me } = this.#group;
+    const { op, size, recv } = this.#call;
+    const partBytes = this.#partBytes;
+    const within = op === "all_to_all" ? me * partBytes : 0;
+    for (let i = 0; i < size; i++) {
+      // Its own part first, and then those of the ranks behind it: no two ranks read the same at a time.
+      const member = (me + i) % size;
+      const from = arena.address + (inputs[member] ?? 0) + within;
+      yield* this.#copy(copy, recv.address + member * partBytes, from, partBytes);
+    }
+  }
+
+  /** Reduces this rank's part of all inputs. */
+  *#reducePart(inputs: readonly number[], copy: MemoryCopy): Generator<void> {
+    const { arena, place, ranks, me } = this.#group;
+    const { recv } = this.#call;
+    const output = arena.offsetOf(recv);
+    const share = arena.share(place, ranks[me] ?? 0, 0);
+    const start = me * this.#partBytes;
+    for (let at = 0; at < this.#partBytes; at += REDUCED_BYTES) {
+      const length = Math.min(REDUCED_BYTES, this.#partBytes - at);
+      this.#reduce(inputs, start + at, output === 0 ? share : output + at, length);
+      if (output === 0) copy(recv.address + at, arena.address + share, length);
+      yield;
+    }
+  }
+
+  /** Reduces this rank's share of all inputs, and copies the others' out of their results. */
+  *#reduceAndShare(inputs: readonly number[], outputs: readonly number[], copy: MemoryCopy): Generator<void> {
+    const { arena, me } = this.#group;
+    const { size, recv } = this.#call;
+    const [start, end] = this.#shareOf(me);
+    for (let at = start; at < end; at += REDUCED_BYTES) {
+      this.#reduce(inputs, at, (outputs[me] ?? 0) + at, Math.min(REDUCED_BYTES, end - at));
+      yield;
+    }
+    yield* this.#meet();
+    for (let i = 1; i < size; i++) {
+      const member = (me + i) % size;
+      const [from, to] = this.#shareOf(member);
+      yield* this.#copy(copy, recv.address + from, arena.address + (outputs[member] ?? 0) + from, to - from);
+    }
+  }
+
+  /** The bytes that a rank reduces, from a cache line on. */
+  #shareOf(member: number): readonly [start: number, end: number] {
+    const length = this.#partBytes;
+    const share = Math.ceil(length / this.#call.size / LINE_BYTES) * LINE_BYTES;
+    return [Math.min(length, member * share), Math.min(length, (member + 1) * share)];
+  }
+
+  #reduce(inputs: readonly number[], at: number, output: number, length: number): void {
+    const { dtype, redop = "sum" } = this.#call;
+    const from = inputs.map((input) => input + at);
+    this.#group.arena.reducer.run(dtype, redop, from, output, length);
+  }
+
+  *#copy(copy: MemoryCopy, to: number, from: number, length: number): Generator<void> {
+    if (to === from) return;
+    for (let at = 0; at < length; at += COPIED_BYTES) {
+      copy(to + at, from + at, Math.min(COPIED_BYTES, length - at));
+      yield;
+    }
+  }
+}
