@@ -11,8 +11,12 @@ import type { HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
-/** From where on calls are made so: smaller ones are made faster by what meets less often. */
-export const DIRECT_BYTES = 64 * 1024;
+/**
+ * Whether a call is made so where it can be: smaller ones are made faster by what meets less often, as an all-reduce does that
+ * goes the short way (bench/results/mpi-two-cores-2026-11-28.md).
+ */
+export const isLargeEnough = (op: string, sizeBytes: number): boolean =>
+  sizeBytes >= (op === "all_reduce" ? 256 : 64) * 1024;
 /** What is copied, or reduced, at a time: a look at the call is short. The second fits what a rank has room for in the arena. */
 const COPIED_BYTES = PIECE_BYTES;
 const REDUCED_BYTES = PIECE_BYTES / 2;

@@ -20,7 +20,7 @@ import {
   type ServingPlan,
 } from "../../executor/internal.ts";
 import { ChosenCall } from "./chosen-call.ts";
-import { DIRECT_BYTES, DirectCall } from "./direct-call.ts";
+import { DirectCall, isLargeEnough } from "./direct-call.ts";
 import { fitsSlot, type HostArena, NUM_PLACES, NUM_SLOTS } from "./host-arena.ts";
 import type { CallServing, HostCall } from "./host-call.ts";
 import { type ExchangedName, isExchanged, MPI_KERNELS } from "./host-choices.ts";
@@ -108,7 +108,7 @@ export class HostGroup implements PlanPlace, CallServing {
       this.#countExchanged(collective);
       return this.#exchange(call, sizeBytes);
     }
-    if (sizeBytes < DIRECT_BYTES) return this.#measured(call, collective, sizeBytes, mpi);
+    if (!isLargeEnough(op, sizeBytes)) return this.#measured(call, collective, sizeBytes, mpi);
     return new DirectCall(this, call, {
       directly: () => this.#countExchanged(collective),
       otherwise: () => this.#measured(call, collective, sizeBytes, mpi),
@@ -130,7 +130,7 @@ export class HostGroup implements PlanPlace, CallServing {
 
   /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does, or the ranks or a measurement have to say. */
   serves(collective: ExchangedName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
-    if (sizeBytes >= DIRECT_BYTES) return undefined;
+    if (isLargeEnough(collective, sizeBytes)) return undefined;
     if (this.#choices.measures) {
       if (!isToMeasure(collective, sizeBytes)) return "exchange";
       if (!this.#choices.isMeasured(collective)) return undefined;
@@ -151,7 +151,7 @@ export class HostGroup implements PlanPlace, CallServing {
 
   /** The exchange, without copies where all ranks' tensors are where the others can read them. */
   #exchange(call: HostCall, sizeBytes: number): Activity {
-    if (sizeBytes < DIRECT_BYTES) return this.#apart(call);
+    if (!isLargeEnough(call.op, sizeBytes)) return this.#apart(call);
     return new DirectCall(this, call, { otherwise: () => this.#apart(call) });
   }
 
