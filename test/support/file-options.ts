@@ -241,6 +241,13 @@ export function fileOptions(folder: string): readonly FileOption[] {
         isSlow: true,
       },
     ]),
+    {
+      name: "tune: plan",
+      file: "plan.json",
+      content: utf8(planToJson(two)),
+      argv: (path) => ["tune", path, "--backend", "threads", "--dry-run", "-b", "64", "-e", "64", "--budget", "1"],
+      isSlow: true,
+    },
     ...["cuda", "xml", "json"].map(
       (target): FileOption => ({
         name: `compile --target ${target}: plan`,

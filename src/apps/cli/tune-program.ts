@@ -10,7 +10,7 @@ import { described } from "../../core/internal.ts";
 import { cpuCostsFor, thisMachine } from "../../machine/cost/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { PACKET_FORMATS, type PacketFormat } from "../../runtime/executor/index.ts";
-import { type BackendName, version } from "../../runtime/world/index.ts";
+import { type BackendName, backendKind, version } from "../../runtime/world/index.ts";
 import {
   type ProgramSearch,
   type ProgramSource,
@@ -144,10 +144,11 @@ export async function tuneProgramHere(
   flags: TuneHereFlags,
 ): Promise<number> {
   const { search, args } = parseTries(flags.try ?? []);
-  if (flags.try !== undefined && backend === "threads") {
-    const name = OF_KERNELS.find((one) => search[one] !== undefined);
-    if (name !== undefined)
-      throw new InvalidArgumentError("--try", name, "what there is on threads: instances, and the program's arguments");
+  const { usesDevices } = await backendKind(backend);
+  const ofKernels = usesDevices ? undefined : OF_KERNELS.find((one) => search[one] !== undefined);
+  if (ofKernels !== undefined) {
+    const accepted = `what there is on ${backend}: instances, and the program's arguments`;
+    throw new InvalidArgumentError("--try", ofKernels, accepted);
   }
   let result: TuneProgramResult;
   let ranked: string | undefined;
@@ -158,7 +159,7 @@ export async function tuneProgramHere(
     if (flags.ranks !== undefined && flags.ranks !== numRanks) {
       throw new InvalidArgumentError("-n", flags.ranks, `${numRanks}, the ranks of ${file}`);
     }
-    const on = backend === "cuda" ? await rankingMachine(numRanks, flags.topology) : undefined;
+    const on = usesDevices ? await rankingMachine(numRanks, flags.topology) : undefined;
     ranked = on?.name;
     result = await tuneProgram({
       sources,
@@ -190,7 +191,7 @@ function render(result: TuneProgramResult, ranked: string | undefined, file: str
   const hasNccl = rows.some(({ nccl }) => nccl !== undefined);
   const out = [
     `# chorale tune ${printableLine(program)} (${hash}): ${op}, ${ranks} ranks, ${dtype}, ${topology}, ${thisMachine().cpu}, ${thisMachine().cores} cores`,
-    `# ${variants.length} variants, proved${ranked === undefined ? "" : `, ranked as on ${ranked}`}, measured with results checked`,
+    `# ${variants.length} ${variants.length === 1 ? "variant" : "variants"}, proved${ranked === undefined ? "" : `, ranked as on ${ranked}`}, measured with results checked`,
     `${"#      size".padEnd(12)}${"as written us".padStart(14)}   ${"built-in".padEnd(36)}${"us".padStart(9)}${hasNccl ? "NCCL us".padStart(10) : ""}   ${"best variant".padEnd(44)}${"us".padStart(9)}   chosen`,
   ];
   for (const { sizeBytes, shipped, builtIn, nccl, measured, chosen, ratio } of rows) {

@@ -7,10 +7,20 @@ import { RankGang } from "./rank-gang.ts";
 import type { RankHost } from "./rank-host.ts";
 import { RankProcess } from "./rank-process.ts";
 
+function hasEnded(pid: number): boolean {
+  try {
+    return /\) Z /.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+  } catch (error) {
+    // It had ended before this looked, and its parent, which Node's thread for that may be, has heard of it.
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return true;
+    throw error;
+  }
+}
+
 /** Blocks this thread, which reads nothing meanwhile, until a process has ended; nobody has asked for its exit code then. */
 function blockUntilEnded(pid: number): void {
   const until = performance.now() + 30_000;
-  while (!/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "latin1"))) {
+  while (!hasEnded(pid)) {
     if (performance.now() > until) throw new Error("the process goes on");
   }
 }

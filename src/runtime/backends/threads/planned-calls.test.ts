@@ -80,7 +80,8 @@ describe("a call that a plan serves, on tensors of the world", () => {
         const served = Object.entries(choices ?? {}).filter(([key]) => !key.endsWith("-kernel"));
         const numServed = served.reduce((sum, [, calls]) => sum + calls, 0);
         await comm.close();
-        return [wrong, numFast > numCalls * 0.5, numServed === numCalls];
+        // How many do depends on how often the ranks find each other waiting: 150 to 250 of 320. Without the fast path, none.
+        return [wrong, numFast > numCalls * 0.2, numServed === numCalls];
       },
       { handle: createThreadsHost({ ranks: n, choices: "plans" }) },
     );
