@@ -1,5 +1,5 @@
 /** What `chorale tune` is told, for operations and for programs alike. */
-import { parseSize } from "../../core/index.ts";
+import { parseDType, parseSize } from "../../core/index.ts";
 import type { Isolation } from "../../runtime/comm/index.ts";
 import type { BackendName } from "../../runtime/world/index.ts";
 import { sizeRange } from "../bench/index.ts";
@@ -31,3 +31,13 @@ export function sizesOf({ min, max, factor }: TuneHereFlags): number[] {
   const first = min === undefined ? DEFAULT_MIN : parseSize(min, "-b");
   return sizeRange(first, max === undefined ? Math.max(DEFAULT_MAX, first) : parseSize(max, "-e"), factor);
 }
+
+/** How it is measured, as far as that is asked for. @throws InvalidArgumentError for an element type that there is not */
+export const measuringOf = ({ isolation, dtype, budget }: TuneHereFlags) => ({
+  ...(isolation === undefined ? {} : { isolation }),
+  ...(dtype === undefined ? {} : { dtype: parseDType(dtype, "--dtype") }),
+  ...(budget === undefined ? {} : { budgetSeconds: budget }),
+});
+
+/** A time, as tables show it. */
+export const us = (time: number): string => (time >= 100 ? time.toFixed(0) : time.toPrecision(3));

@@ -3,7 +3,7 @@
  * Programs are tune-program.ts's.
  */
 import { parseOperation } from "../../collectives/index.ts";
-import { formatSize, InvalidArgumentError, parseDType } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { cpuCostsFor, machineFile, removeMachineFile, thisMachine } from "../../machine/cost/index.ts";
 import { type BackendName, version } from "../../runtime/world/index.ts";
@@ -12,7 +12,7 @@ import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedM
 import { MOST_UNASKED } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
-import { sizesOf, type TuneHereFlags } from "./tune-flags.ts";
+import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
 
 /** Tunes, shows or removes. @returns the exit code */
 export async function tuneHere(operation: string | undefined, flags: TuneHereFlags): Promise<number> {
@@ -50,12 +50,10 @@ async function tune(
     result = await tuneCollective({
       op: op as never,
       backend,
-      ...(flags.isolation === undefined ? {} : { isolation: flags.isolation }),
       ranks,
       sizes: sizesOf(flags),
       costs: cpuCostsFor(stored.costs, ranks),
-      ...(flags.dtype === undefined ? {} : { dtype: parseDType(flags.dtype, "--dtype") }),
-      ...(flags.budget === undefined ? {} : { budgetSeconds: flags.budget }),
+      ...measuringOf(flags),
       onProgress: showProgress,
     });
   } finally {
@@ -88,7 +86,6 @@ async function tune(
   return result.wrong.length > 0 ? EXIT.checkFailed : EXIT.done;
 }
 
-const us = (time: number) => (time >= 100 ? time.toFixed(0) : time.toPrecision(3));
 const percent = (share: number) => `${Math.round(100 * share)} %`;
 
 function render(

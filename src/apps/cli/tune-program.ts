@@ -5,7 +5,7 @@ import { compile, type Program } from "../../authoring/compiler/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import { placeRanks, SimulatedMachine } from "../../authoring/simulator/index.ts";
 import { OPERATION_NAMES } from "../../collectives/index.ts";
-import { ChoraleError, formatSize, InvalidArgumentError, parseDType, printableLine } from "../../core/index.ts";
+import { ChoraleError, formatSize, InvalidArgumentError, printableLine } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { cpuCostsFor, thisMachine } from "../../machine/cost/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
@@ -26,7 +26,7 @@ import { isScript, type ProgramArgs, parseProgramArgs } from "./program-args.ts"
 import { loadPlan } from "./program-file.ts";
 import { loadForRanks } from "./program-ranks.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
-import { sizesOf, type TuneHereFlags } from "./tune-flags.ts";
+import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
 
 /** What is tuned is a program: a file, or an algorithm of the library. An operation's name is never a file's. */
 export function isTunedProgram(what: string): boolean {
@@ -168,9 +168,7 @@ export async function tuneProgramHere(
       sizes: sizesOf(flags),
       costs: cpuCostsFor(stored.costs, numRanks),
       ...(on === undefined ? {} : { rankedOn: on }),
-      ...(flags.isolation === undefined ? {} : { isolation: flags.isolation }),
-      ...(flags.dtype === undefined ? {} : { dtype: parseDType(flags.dtype, "--dtype") }),
-      ...(flags.budget === undefined ? {} : { budgetSeconds: flags.budget }),
+      ...measuringOf(flags),
       onProgress: showProgress,
     });
   } finally {
@@ -183,8 +181,6 @@ export async function tuneProgramHere(
   for (const one of result.wrong) printError(`wrong results: ${one}\n`);
   return result.wrong.length > 0 ? EXIT.checkFailed : EXIT.done;
 }
-
-const us = (time: number) => (time >= 100 ? time.toFixed(0) : time.toPrecision(3));
 
 function render(result: TuneProgramResult, ranked: string | undefined, file: string | undefined): string {
   const { program, hash, op, ranks, dtype, topology, variants, rows, skipped, table } = result;

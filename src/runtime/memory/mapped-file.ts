@@ -64,7 +64,7 @@ function createFile(folder: string, sizeBytes: number, header: ((nonce: Buffer) 
   const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
   const fd = openSync(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
-    writeZeros(fd, 0, sizeBytes);
+    reserveInFile(fd, 0, sizeBytes);
     const head = header?.(nonce);
     if (head !== undefined) writeSync(fd, head, 0, head.length, 0);
     return path;
@@ -128,7 +128,7 @@ export function openMappedFile(
  */
 export function extendMappedFile(fd: number, fromBytes: number, toBytes: number): void {
   try {
-    writeZeros(fd, fromBytes, toBytes);
+    reserveInFile(fd, fromBytes, toBytes);
   } catch (error) {
     ftruncateSync(fd, fromBytes);
     throw error;
@@ -136,15 +136,11 @@ export function extendMappedFile(fd: number, fromBytes: number, toBytes: number)
 }
 
 /**
- * Reserves room for a stretch of a file, which is zeros then, whatever lies behind it.
+ * Reserves room for a stretch of a file, which is zeros then, whatever lies behind it. Written, not only made longer: a page that
+ * the folder has no room for ends the process that touches it (SIGBUS).
  * @throws Error of the system; what was reserved before is as it was
  */
 export function reserveInFile(fd: number, fromBytes: number, toBytes: number): void {
-  writeZeros(fd, fromBytes, toBytes);
-}
-
-/** Written, not only made longer: a page that the folder has no room for ends the process that touches it (SIGBUS). */
-function writeZeros(fd: number, fromBytes: number, toBytes: number): void {
   const zeros = Buffer.alloc(Math.min(toBytes - fromBytes, RESERVE_BYTES));
   for (let at = fromBytes; at < toBytes; ) at += writeSync(fd, zeros, 0, Math.min(zeros.length, toBytes - at), at);
 }

@@ -43,11 +43,11 @@ export function topologyOf({ name }: Pick<CudaDeviceInfo, "name">, interprocess:
 
 function servingOf({ choices }: CudaHandle): Serving {
   const documents = choices === undefined ? [SHIPPED_CHOICES] : [choices, SHIPPED_CHOICES];
+  if (choices !== undefined) registerStoredPlans(choices);
   return {
     backend: "cuda",
     topologyOf,
     choicesOf: ({ group, numRanks, member }, device, interprocess) => {
-      if (choices !== undefined) registerStoredPlans(choices);
       const topology = topologyOf(device, interprocess);
       return new Choices(
         { backend: "cuda", group, numRanks, topology, kernels: KERNELS },

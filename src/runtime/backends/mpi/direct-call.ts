@@ -6,7 +6,7 @@
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import { overlaps } from "../../memory/index.ts";
-import { LINE_BYTES, PIECE_BYTES } from "./host-arena.ts";
+import { PIECE_BYTES, shareOf } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
@@ -145,7 +145,7 @@ export class DirectCall implements Activity {
   *#reduceAndShare(inputs: readonly number[], outputs: readonly number[], copy: MemoryCopy): Generator<void> {
     const { arena, me } = this.#group;
     const { size, recv } = this.#call;
-    const [start, end] = this.#shareOf(me);
+    const [start, end] = shareOf(this.#partBytes, size, me);
     for (let at = start; at < end; at += REDUCED_BYTES) {
       this.#reduce(inputs, at, (outputs[me] ?? 0) + at, Math.min(REDUCED_BYTES, end - at));
       yield;
@@ -153,16 +153,9 @@ export class DirectCall implements Activity {
     yield* this.#meet();
     for (let i = 1; i < size; i++) {
       const member = (me + i) % size;
-      const [from, to] = this.#shareOf(member);
+      const [from, to] = shareOf(this.#partBytes, size, member);
       yield* this.#copy(copy, recv.address + from, arena.address + (outputs[member] ?? 0) + from, to - from);
     }
-  }
-
-  /** The bytes that a rank reduces, from a cache line on. */
-  #shareOf(member: number): readonly [start: number, end: number] {
-    const length = this.#partBytes;
-    const share = Math.ceil(length / this.#call.size / LINE_BYTES) * LINE_BYTES;
-    return [Math.min(length, member * share), Math.min(length, (member + 1) * share)];
   }
 
   #reduce(inputs: readonly number[], at: number, output: number, length: number): void {

@@ -46,8 +46,8 @@ const MAX_ROOM_BYTES = 2 ** 30;
 const COUNTERS_AT = 1024;
 const SLOT_BYTES = 16 * 1024;
 /**
- * Of a rank's part of a place: the word that counts steps and two for where its tensors of a call are, two places to meet for reductions in one round, the slots, two halves of
- * input, the output.
+ * Of a rank's part of a place: the word that counts steps and two for where its tensors of a call are, two places to meet for
+ * reductions in one round, the slots, two halves of input, the output.
  */
 const MEETINGS_AT = 128;
 const MEETING_BYTES = 128;
@@ -234,6 +234,12 @@ export class HostArena implements ExecutorMemory {
   free(address: number): void {
     this.#own.give(address);
   }
+}
+
+/** The bytes of `length` that a member of `size` reduces for all, from a cache line on. */
+export function shareOf(length: number, size: number, member: number): readonly [start: number, end: number] {
+  const share = Math.ceil(length / size / LINE_BYTES) * LINE_BYTES;
+  return [Math.min(length, member * share), Math.min(length, (member + 1) * share)];
 }
 
 /** Bytes of a part of a piece: of its parts, `numParts` are in the arena at once, each from a cache line on. */

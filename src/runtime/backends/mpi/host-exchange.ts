@@ -10,7 +10,7 @@
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import type { Span } from "../../memory/index.ts";
-import { LINE_BYTES, pieceBytes } from "./host-arena.ts";
+import { pieceBytes, shareOf } from "./host-arena.ts";
 import { apartFromResult, type HostCall } from "./host-call.ts";
 import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
@@ -130,7 +130,7 @@ export class ExchangeCall implements Activity {
   /** Reduces this rank's share of a piece of an all-reduce. */
   #reduce(piece: number): void {
     const { me } = this.#group;
-    const [start, end] = this.#shareOf(piece, me);
+    const [start, end] = shareOf(this.#lengthOf(piece), this.#call.size, me);
     this.#reduceRange(piece, start, end - start);
   }
 
@@ -141,13 +141,6 @@ export class ExchangeCall implements Activity {
     const half = this.#halfOf(piece);
     const inputs = ranks.map((rank) => arena.input(place, rank, half) + start);
     arena.reducer.run(dtype, redop, inputs, arena.share(place, ranks[me] ?? 0, half), length);
-  }
-
-  /** The bytes of a piece that a rank reduces, from a cache line on. */
-  #shareOf(piece: number, rank: number): readonly [start: number, end: number] {
-    const length = this.#lengthOf(piece);
-    const share = Math.ceil(length / this.#call.size / LINE_BYTES) * LINE_BYTES;
-    return [Math.min(length, rank * share), Math.min(length, (rank + 1) * share)];
   }
 
   /** Copies what this rank is to have of a piece to its result. */
@@ -167,7 +160,7 @@ export class ExchangeCall implements Activity {
       const member = (me + i) % size;
       const rank = ranks[member] ?? 0;
       if (op === "all_reduce") {
-        const [start, end] = this.#shareOf(piece, member);
+        const [start, end] = shareOf(length, size, member);
         if (end > start) this.#copy(to + start, arena.address + arena.share(place, rank, half), end - start);
         continue;
       }
