@@ -8,6 +8,7 @@
  *                   `shipped`, which differs from kernels from the sizes on that its tables name
  *   --run NAME[,NAME]  in place of worlds of plans, `comm.run` of these plans in the one world, on the tensors of the kernel's
  *                   calls: tensors of worlds lie in other places, which alone can make a tenth. Not in place
+ *   --by NAME[,NAME]  calls that name these with `algorithm:`, in the one world and on the same tensors as the kernel's calls
  *   --against DIR   in place of plans another build (its dist/ folder), by its shipped choices; may be repeated
  *   --pin=NICE      Linux: each rank's thread on a core of its own with this nice value, for machines that are not quiet. Compilers
  *                   then need --warm-ms 500 and more
@@ -31,6 +32,7 @@ const config = {
     sizes: { type: "string", default: "1K,16K,256K,1M,4M,16M" },
     use: { type: "string", default: "" },
     run: { type: "string", default: "" },
+    by: { type: "string", default: "" },
     repeats: { type: "string", default: "15" },
     "block-us": { type: "string", default: "400" },
     "warm-ms": { type: "string", default: "150" },
@@ -48,17 +50,19 @@ const WORDS = ["plans", "shipped"];
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 
 /** A call of an operation on f32 tensors whose larger buffer has `bytes` bytes. */
-function caller(op, comm, { whole, other, part }, isApart) {
+function caller(op, comm, { whole, other, part }, isApart, algorithm) {
   const root = comm.rank === 0;
+  const by = algorithm === undefined ? {} : { algorithm };
+  const [toOther, toPart] = [other, part].map((output) => ({ output, ...by }));
   return {
-    all_reduce: () => comm.allReduce(whole, { output: other }),
-    broadcast: () => comm.broadcast(whole, isApart ? { output: other } : undefined),
-    reduce: () => comm.reduce(whole, root ? { output: other } : undefined),
-    all_gather: () => comm.allGather(part, { output: other }),
-    reduce_scatter: () => comm.reduceScatter(whole, { output: part }),
-    all_to_all: () => comm.allToAll(whole, { output: other }),
-    gather: () => comm.gather(part, root ? { output: other } : undefined),
-    scatter: () => (root ? comm.scatter(whole, { output: part }) : comm.scatter(part)),
+    all_reduce: () => comm.allReduce(whole, toOther),
+    broadcast: () => comm.broadcast(whole, isApart ? toOther : by),
+    reduce: () => comm.reduce(whole, root ? toOther : by),
+    all_gather: () => comm.allGather(part, toOther),
+    reduce_scatter: () => comm.reduceScatter(whole, toPart),
+    all_to_all: () => comm.allToAll(whole, toOther),
+    gather: () => comm.gather(part, root ? toOther : by),
+    scatter: () => (root ? comm.scatter(whole, toPart) : comm.scatter(part, by)),
   }[op];
 }
 
@@ -81,8 +85,8 @@ function runner(comm, { whole, other, part }, entry) {
   return () => comm.run(plan, buffers);
 }
 
-/** One way to serve the calls: a world of its own; and more on its tensors, one for each of `entries`. */
-function way(backend, op, bytes, entries) {
+/** One way to serve the calls: a world of its own; and more on its tensors, one for each of `entries` and of `by`. */
+function way(backend, op, bytes, entries, by) {
   const comm = backend.world;
   const count = Math.ceil(bytes / 4 / comm.size) * comm.size;
   const tensors = {
@@ -99,6 +103,7 @@ function way(backend, op, bytes, entries) {
   const calls = [
     caller(op, comm, tensors, entries.length > 0),
     ...entries.map((entry) => runner(comm, tensors, entry)),
+    ...by.map((name) => caller(op, comm, tensors, entries.length > 0, name)),
   ];
   return calls.map((call, i) => ({
     free: i === 0 ? free : () => {},
@@ -123,7 +128,7 @@ function pinTo(core, nice) {
 
 const threadsOf = (lib) => import(new URL("runtime/backends/threads/index.js", lib).href);
 
-async function rank({ handles, libs, names, index, ops, sizes, run, repeats, blockUs, warmMs, pin }) {
+async function rank({ handles, libs, names, index, ops, sizes, run, by, repeats, blockUs, warmMs, pin }) {
   const backends = [];
   for (const [i, handle] of handles.entries()) {
     backends.push((await threadsOf(libs[i])).attachThreads(handle, index, {}));
@@ -134,8 +139,12 @@ async function rank({ handles, libs, names, index, ops, sizes, run, repeats, blo
   for (const op of ops) {
     for (const bytes of sizes) {
       const entries = library.filter(({ name, collective }) => run.includes(name) && collective === op);
-      const ways = backends.flatMap((backend, i) => way(backend, op, bytes, i === 0 ? entries : []));
-      const labels = [...names.slice(0, 1), ...entries.map(({ name }) => name), ...names.slice(1)];
+      const named = by.filter((name) => name.endsWith("kernel") || name.endsWith(op.replaceAll("_", "-")));
+      const ways = backends.flatMap((backend, i) =>
+        i === 0 ? way(backend, op, bytes, entries, named) : way(backend, op, bytes, [], []),
+      );
+      const more = [...entries.map(({ name }) => `run:${name}`), ...named.map((name) => `by:${name}`)];
+      const labels = [...names.slice(0, 1), ...more, ...names.slice(1)];
       // All ranks see the same times, so they warm up as long and choose the same number of calls.
       const usual = ways.map((one) => {
         let [spent, last] = [0, one.time(1)];
@@ -165,6 +174,7 @@ if (isMainThread) {
     sizes: values.sizes.split(",").map(bytesOf),
     use: values.use === "" ? [] : values.use.split(","),
     run: values.run === "" ? [] : values.run.split(","),
+    by: values.by === "" ? [] : values.by.split(","),
     repeats: integer(values.repeats, "--repeats"),
     blockUs: integer(values["block-us"], "--block-us"),
     warmMs: integer(values["warm-ms"], "--warm-ms"),
@@ -187,7 +197,7 @@ if (isMainThread) {
   const kernels = byName("kernels", (op) => (op === "all_reduce" ? "two-shot-kernel" : "direct-kernel"));
   console.log("ranks op bytes plan kernel_us (min) plan_us (min) ratio ratio_of_minima");
   for (const ranks of worlds) {
-    const plans = use.length > 0 ? use : against.length > 0 || work.run.length > 0 ? [] : ["plans"];
+    const plans = use.length > 0 ? use : against.length + work.run.length + work.by.length > 0 ? [] : ["plans"];
     const ways = [
       { name: "kernel", from: lib, choices: kernels },
       ...plans.map((name) => ({ name, from: lib, choices: WORDS.includes(name) ? name : only(name) })),

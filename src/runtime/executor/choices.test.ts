@@ -162,7 +162,12 @@ describe("choices", () => {
     const own = document({ ...table, rows: [{ fromBytes: 0, use: "ring-all-reduce" }] });
     const choices = new Choices(place(2), [own, SHIPPED_CHOICES], (line) => lines.push(line));
     for (let i = 0; i < 3; i++) choices.choose("all_reduce", "f32", 100 + i).calls++;
-    choices.named("all_reduce", "f32", 5, "two-shot-kernel").calls++;
+    expect(choices.knownName("all_reduce", "two-shot-kernel")).toBeUndefined();
+    const named = choices.named("all_reduce", "f32", 5, "two-shot-kernel");
+    named.calls++;
+    expect(choices.knownName("all_reduce", "two-shot-kernel")).toBe(named);
+    expect(choices.knownName("broadcast", "two-shot-kernel")).toBeUndefined();
+    expect(choices.named("all_reduce", "f64", 9, "two-shot-kernel")).toBe(named);
     choices.choose("broadcast", "f32", 1 << 20);
     expect(lines).toEqual([
       "chorale select: all_reduce of f32, 100 B, group world of 2 ranks on threads (own-cores): ring-all-reduce, a plan, from 0 B; this-machine 2026-01-02",

@@ -214,8 +214,7 @@ export class Choices {
    * @throws InvalidArgumentError that lists what the collective accepts here
    */
   named(collective: CollectiveName, dtype: DType, sizeBytes: number, label: string): Choice {
-    const key = `${collective} ${label}`;
-    const known = this.#forced.get(key);
+    const known = this.knownName(collective, label);
     if (known !== undefined) return known;
     const accepted = () =>
       `one of ${this.accepted(collective).join(", ")}; a plan's name also with *INSTANCES and /CHUNKS`;
@@ -226,9 +225,14 @@ export class Choices {
       throw new InvalidArgumentError("algorithm", label, accepted());
     }
     const choice = { served, fromBytes: 0, toBytes: Number.POSITIVE_INFINITY, source: "algorithm:", calls: 0 };
-    this.#forced.set(key, choice);
+    this.#forced.set(`${collective} ${label}`, choice);
     this.#tell(collective, dtype, sizeBytes, choice);
     return choice;
+  }
+
+  /** As `named`, of a label that a call had before. */
+  knownName(collective: CollectiveName, label: string): Choice | undefined {
+    return typeof label === "string" ? this.#forced.get(`${collective} ${label}`) : undefined;
   }
 
   /** Names that `algorithm:` takes for a collective in this group. */

@@ -1,7 +1,8 @@
 /**
- * Collectives of world tensors without any option but output, operator and root: no staging, no deadline before the
- * first sleep, one object per call. Everything is checked here too, with comparisons instead of tables; whatever does
- * not pass goes to the careful path in `GroupCommunicator`, which says what is wrong. Methods return undefined then.
+ * Collectives of world tensors without any option but output, operator, root and an algorithm that was named before: no
+ * staging, no deadline before the first sleep, one object per call. Everything is checked here too, with comparisons instead
+ * of tables; whatever does not pass goes to the careful path in `GroupCommunicator`, which says what is wrong. Methods
+ * return undefined then.
  */
 import type { OperationName } from "../../../collectives/index.ts";
 import type { NamedReduceOp, ReduceOp, Tensor } from "../../../core/index.ts";
@@ -51,11 +52,12 @@ export class FastCollectives {
   }
 
   /**
-   * Issues a checked collective: as the plan that serves it, or by kernels. `part` and `total`: bytes of a part and of the
-   * larger of a rank's two buffers. `overlaps`: the result lies on what is read.
+   * Issues a collective whose buffers are checked: as the plan that serves it, or by kernels. `part` and `total`: bytes of a
+   * part and of the larger of a rank's two buffers. `overlaps`: the result lies on what is read.
    */
   #start(
     op: CodedOp<PlainCollective>,
+    { algorithm }: OutputOptions,
     input: Tensor,
     result: Tensor,
     redop: NamedReduceOp | undefined,
@@ -65,11 +67,13 @@ export class FastCollectives {
     count: number,
     part: number,
     total: number,
-    kernel: number,
     overlaps = false,
   ): PendingWork<Tensor> | undefined {
-    if (total >= this.#firstPlan[op.code]!) {
-      const planned = this.#plans.find(op, input.dtype, redop, root, total);
+    const kernel = redop === undefined ? COPY : this.#kernel(input, redop);
+    if (kernel < 0) return undefined;
+    if (algorithm !== undefined || total >= this.#firstPlan[op.code]!) {
+      const planned = this.#plans.find(op, input.dtype, redop, root, total, algorithm);
+      if (planned === undefined) return undefined;
       if (!planned.isKernel) {
         if (!planned.prepare(overlaps)) return undefined;
         return this.#issue.plan(planned, op, input, redop, root, from, to, count, part, result, total);
@@ -84,6 +88,11 @@ export class FastCollectives {
     return this.#engine.isIdle && this.#isPlain(options);
   }
 
+  /** The same for calls that kernels alone serve: naming another algorithm is an error. */
+  #readyUnnamed(options: OutputOptions): boolean {
+    return options.algorithm === undefined && this.#ready(options);
+  }
+
   /** Whether nothing about the call or the group asks for the careful path. */
   #isPlain(options: OutputOptions): boolean {
     const engine = this.#engine;
@@ -93,7 +102,6 @@ export class FastCollectives {
       options.signal === undefined &&
       options.timeoutMs === undefined &&
       options.dtype === undefined &&
-      options.algorithm === undefined &&
       engine.words[engine.stateWord] === 0
     );
   }
@@ -166,8 +174,10 @@ export class FastCollectives {
     const op = nameOf(options);
     const kernel = this.#kernel(input, op);
     if (kernel < 0) return undefined;
-    if (bytes >= this.#firstPlan[OPS.all_reduce.code]!) {
-      const planned = this.#plans.find(OPS.all_reduce, input.dtype, op, 0, bytes);
+    const { algorithm } = options;
+    if (algorithm !== undefined || bytes >= this.#firstPlan[OPS.all_reduce.code]!) {
+      const planned = this.#plans.find(OPS.all_reduce, input.dtype, op, 0, bytes, algorithm);
+      if (planned === undefined) return undefined;
       if (!planned.isKernel) {
         if (!planned.prepare(from === to)) return undefined;
         return this.#issue.plan(planned, OPS.all_reduce, input, op, 0, from, to, input.size, bytes, output, bytes);
@@ -184,7 +194,7 @@ export class FastCollectives {
     if (input === undefined || output === undefined) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!this.#areAlike(input, output) || !(from === to || apart(from, bytes, to, bytes))) return undefined;
-    return this.#start(OPS.broadcast, input, output, undefined, root, from, to, input.size, bytes, bytes, COPY);
+    return this.#start(OPS.broadcast, options, input, output, undefined, root, from, to, input.size, bytes, bytes);
   }
 
   reduce(data: Data, options: ReduceOptions & RootOptions): PendingWork<Tensor> | undefined {
@@ -199,9 +209,7 @@ export class FastCollectives {
     const to = isRoot ? output.byteOffset : 0;
     if (isRoot && !(this.#areAlike(input, output) && (from === to || apart(from, bytes, to, bytes)))) return undefined;
     const op = nameOf(options);
-    const kernel = this.#kernel(input, op);
-    if (kernel < 0) return undefined;
-    return this.#start(OPS.reduce, input, output, op, root, from, to, input.size, bytes, bytes, kernel, from === to);
+    return this.#start(OPS.reduce, options, input, output, op, root, from, to, input.size, bytes, bytes, from === to);
   }
 
   allGather(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
@@ -213,7 +221,7 @@ export class FastCollectives {
     if (!this.#areParts(input, output, n)) return undefined;
     const [from, to, bytes] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
-    return this.#start(OPS.all_gather, input, output, undefined, 0, from, to, input.size, bytes, n * bytes, COPY);
+    return this.#start(OPS.all_gather, options, input, output, undefined, 0, from, to, input.size, bytes, n * bytes);
   }
 
   reduceScatter(data: Data, options: ReduceOptions): PendingWork<Tensor> | undefined {
@@ -227,10 +235,8 @@ export class FastCollectives {
     const total = n * bytes;
     const overlaps = to === from + me * bytes;
     if (!overlaps && !apart(from, total, to, bytes)) return undefined;
-    const op = nameOf(options);
-    const kernel = this.#kernel(input, op);
-    if (kernel < 0) return undefined;
-    return this.#start(OPS.reduce_scatter, input, output, op, 0, from, to, output.size, bytes, total, kernel, overlaps);
+    const [op, count] = [nameOf(options), output.size];
+    return this.#start(OPS.reduce_scatter, options, input, output, op, 0, from, to, count, bytes, total, overlaps);
   }
 
   allToAll(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
@@ -243,7 +249,7 @@ export class FastCollectives {
     const [from, to, total] = [input.byteOffset, output.byteOffset, input.sizeBytes];
     if (!apart(from, total, to, total)) return undefined;
     const count = input.size / n;
-    return this.#start(OPS.all_to_all, input, output, undefined, 0, from, to, count, total / n, total, COPY);
+    return this.#start(OPS.all_to_all, options, input, output, undefined, 0, from, to, count, total / n, total);
   }
 
   gather(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
@@ -262,7 +268,7 @@ export class FastCollectives {
       if (from !== to + me * bytes && !apart(from, bytes, to, n * bytes)) return undefined;
       result = output;
     } else if (options.output !== undefined) return undefined;
-    return this.#start(OPS.gather, input, result, undefined, root, from, to, input.size, bytes, n * bytes, COPY);
+    return this.#start(OPS.gather, options, input, result, undefined, root, from, to, input.size, bytes, n * bytes);
   }
 
   scatter(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
@@ -283,7 +289,7 @@ export class FastCollectives {
     } else if (options.output !== undefined) return undefined;
     const bytes = output.sizeBytes;
     const to = output.byteOffset;
-    return this.#start(OPS.scatter, given, output, undefined, root, from, to, output.size, bytes, n * bytes, COPY);
+    return this.#start(OPS.scatter, options, given, output, undefined, root, from, to, output.size, bytes, n * bytes);
   }
 
   barrier(options: OutputOptions): PendingWork<void> | undefined {
@@ -318,7 +324,7 @@ export class FastCollectives {
   allGatherV(data: Data, options: VOptions): PendingWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
-    if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
+    if (input === undefined || output === undefined || !this.#readyUnnamed(options)) return undefined;
     const { me } = this.#engine;
     const parts = this.#layOut(options.counts, input);
     if (parts === undefined || output.dtype !== input.dtype) return undefined;
@@ -332,7 +338,7 @@ export class FastCollectives {
   reduceScatterV(data: Data, options: VOptions & { readonly op?: ReduceOp }): PendingWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
-    if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
+    if (input === undefined || output === undefined || !this.#readyUnnamed(options)) return undefined;
     const { me } = this.#engine;
     const parts = this.#layOut(options.counts, input);
     if (parts === undefined || output.dtype !== input.dtype) return undefined;
@@ -349,7 +355,7 @@ export class FastCollectives {
   allToAllV(data: Data, options: AllToAllVOptions): PendingWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
-    if (input === undefined || output === undefined || !this.#ready(options)) return undefined;
+    if (input === undefined || output === undefined || !this.#readyUnnamed(options)) return undefined;
     const { sendCounts, recvCounts } = options;
     const { me, size: n } = this.#engine;
     if (output.dtype !== input.dtype || !Array.isArray(sendCounts) || !Array.isArray(recvCounts)) return undefined;

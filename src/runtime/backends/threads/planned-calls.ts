@@ -1,6 +1,7 @@
 /**
- * Calls on world tensors that a plan serves, found again without text: by operation, dtype, operator, root and size. Plans
- * that nobody has used yet, and values that cannot go through a plan as they are, are left to the careful path.
+ * Calls on world tensors that a plan serves, found again without text: by operation, dtype, operator, root, size and what the
+ * call names with `algorithm:`. Plans and names that nobody has used yet, and values that cannot go through a plan as they
+ * are, are left to the careful path.
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { DType, NamedReduceOp } from "../../../core/index.ts";
@@ -29,11 +30,21 @@ export interface PlannedGroup {
 /** Choices that are remembered for one operation: programs with more of them look some up again. */
 const MAX_KNOWN = 64;
 
-/** What serves calls of one operation, dtype, operator, root and range of sizes. */
-export class PlannedCall {
+/** What tells calls of one operation apart, beside their sizes. */
+interface CallKey {
   readonly dtype: DType;
   readonly redop: NamedReduceOp | undefined;
   readonly root: number;
+  /** What the call names; absent where tables choose. */
+  readonly algorithm: string | undefined;
+}
+
+/** What serves calls of one operation, key and range of sizes. */
+export class PlannedCall implements CallKey {
+  readonly dtype: DType;
+  readonly redop: NamedReduceOp | undefined;
+  readonly root: number;
+  readonly algorithm: string | undefined;
   readonly word: number;
   readonly choice: Choice;
   /** A kernel serves them: nothing else is set. */
@@ -54,16 +65,11 @@ export class PlannedCall {
   #running: RunningPlan | undefined;
   #extra = 0;
 
-  constructor(
-    group: PlannedGroup,
-    op: CollectiveName,
-    key: { readonly dtype: DType; readonly redop: NamedReduceOp | undefined; readonly root: number },
-    choice: Choice,
-  ) {
-    const { dtype, redop, root } = key;
+  constructor(group: PlannedGroup, op: CollectiveName, { dtype, redop, root, algorithm }: CallKey, choice: Choice) {
     this.dtype = dtype;
     this.redop = redop;
     this.root = root;
+    this.algorithm = algorithm;
     this.word = packCall(op, dtype, redop, root);
     this.choice = choice;
     this.isKernel = choice.served.kind === "kernel";
@@ -80,9 +86,15 @@ export class PlannedCall {
   }
 
   /** Whether it serves a call of this kind and size. */
-  isFor(dtype: DType, redop: NamedReduceOp | undefined, root: number, bytes: number): boolean {
+  isFor(
+    dtype: DType,
+    redop: NamedReduceOp | undefined,
+    root: number,
+    bytes: number,
+    algorithm: string | undefined,
+  ): boolean {
     const isKind = this.dtype === dtype && this.redop === redop && this.root === root;
-    return isKind && (bytes === this.#lastBytes || this.#reaches(bytes));
+    return isKind && this.algorithm === algorithm && (bytes === this.#lastBytes || this.#reaches(bytes));
   }
 
   #reaches(bytes: number): boolean {
@@ -143,39 +155,40 @@ export class PlannedCalls {
     this.#group = group;
   }
 
-  /** What serves a call: see `PlannedCall`. `bytes`: of the larger of a rank's two buffers. */
+  /**
+   * What serves a call: see `PlannedCall`. `bytes`: of the larger of a rank's two buffers.
+   * @returns undefined for an algorithm that no call has named yet
+   */
   find(
     { op, code }: CodedOp<CollectiveName>,
     dtype: DType,
     redop: NamedReduceOp | undefined,
     root: number,
     bytes: number,
-  ): PlannedCall {
+    algorithm: string | undefined,
+  ): PlannedCall | undefined {
     const last = this.#known[code]?.[0];
-    return last?.isFor(dtype, redop, root, bytes) === true ? last : this.#search(code, op, dtype, redop, root, bytes);
+    if (last?.isFor(dtype, redop, root, bytes, algorithm) === true) return last;
+    return this.#search(code, op, { dtype, redop, root, algorithm }, bytes);
   }
 
-  #search(
-    code: number,
-    op: CollectiveName,
-    dtype: DType,
-    redop: NamedReduceOp | undefined,
-    root: number,
-    bytes: number,
-  ): PlannedCall {
+  #search(code: number, op: CollectiveName, key: CallKey, bytes: number): PlannedCall | undefined {
+    const { dtype, redop, root, algorithm } = key;
     this.#known[code] ??= [];
     const known = this.#known[code];
     for (let i = 0; i < known.length; i++) {
       const one = known[i] as PlannedCall;
-      if (!one.isFor(dtype, redop, root, bytes)) continue;
+      if (!one.isFor(dtype, redop, root, bytes, algorithm)) continue;
       if (i > 0) {
         known[i] = known[0] as PlannedCall;
         known[0] = one;
       }
       return one;
     }
-    const choice = this.#group.choices.choose(op, dtype, bytes);
-    const made = new PlannedCall(this.#group, op, { dtype, redop, root }, choice);
+    const { choices } = this.#group;
+    const choice = algorithm === undefined ? choices.choose(op, dtype, bytes) : choices.knownName(op, algorithm);
+    if (choice === undefined) return undefined;
+    const made = new PlannedCall(this.#group, op, key, choice);
     if (made.isEarly) return made;
     if (known.length >= MAX_KNOWN) known.pop();
     known.unshift(made);
