@@ -16,6 +16,8 @@ const MAX_QUEUED = 500;
 /** About how long, and how many calls at most, a size is exercised before it is timed. */
 const WARM_MS = 40;
 const WARM_CALLS = 6_000;
+/** Between them is a pause, and a look at how long a call takes by now. */
+const ROUNDS = 4;
 /** The first size finds nothing compiled. */
 const FIRST_LONGER = 5;
 const cell = new Int32Array(new SharedArrayBuffer(4));
@@ -88,21 +90,20 @@ async function prepare(
 ): Promise<Prepared> {
   const steps = (calls: number) => Math.max(1, Math.ceil(calls / step.calls));
   const run = (calls: number) => loop(comm, step, job.drive, steps(calls));
-  // The first calls pay for touching the memory, and any may be disturbed: the best of three. The most patient rank decides.
+  // The most patient rank decides.
+  const callMsOf = async (ms: number, calls: number) =>
+    Math.max(1e-4, ...(await comm.gatherObjects(ms / (steps(calls) * step.calls))));
+  // The first calls pay for touching the memory, and any may be disturbed: the best of three.
   await run(3);
-  const mine = Math.min(await run(5), await run(5), await run(5)) / (steps(5) * step.calls);
-  const callMs = Math.max(1e-4, ...(await comm.gatherObjects(mine)));
+  let callMs = await callMsOf(Math.min(await run(5), await run(5), await run(5)), 5);
   const callsIn = (ms: number, least: number, most: number) => Math.min(most, Math.max(least, Math.round(ms / callMs)));
-  if (job.warmup !== undefined) {
-    if (job.warmup > 0) await run(job.warmup);
-  } else {
-    // Compilers work on threads of their own: ranks that spin on all cores must let them.
-    const longer = first ? FIRST_LONGER : 1;
-    const each = Math.ceil(callsIn(WARM_MS * longer, 4, WARM_CALLS * longer) / 4);
-    for (let i = 0; i < 4; i++) {
-      await run(each);
-      Atomics.wait(cell, 0, 0, 2);
-    }
+  // Calls that nothing is compiled for take a hundred times as long: how many fill a loop is seen as they warm up. Compilers
+  // work on threads of their own: ranks that spin on all cores must let them.
+  const longer = first ? FIRST_LONGER : 1;
+  for (let left = job.warmup === undefined ? ROUNDS : Math.min(job.warmup, 1); left > 0; left--) {
+    const each = job.warmup ?? Math.ceil(callsIn(WARM_MS * longer, 4, WARM_CALLS * longer) / ROUNDS);
+    callMs = Math.min(callMs, await callMsOf(await run(each), each));
+    Atomics.wait(cell, 0, 0, 2);
   }
   return { step, iterations: steps(fixed ?? callsIn(BUDGET_MS / job.repeats, 5, MAX_ITERATIONS)) * step.calls };
 }

@@ -1,0 +1,39 @@
+/** How many calls are timed, by a clock that the calls themselves move. */
+import { performance } from "node:perf_hooks";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { Communicator } from "../../../runtime/comm/index.ts";
+import { time } from "./call-timing.ts";
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+/** A call that takes 0.3 ms for the first 40 times, and 1 us then: as long as what compiles it takes. */
+function stepOf() {
+  const state = { clockMs: 0, numCalls: 0 };
+  vi.spyOn(performance, "now").mockImplementation(() => state.clockMs);
+  const work = { wait: () => {}, then: undefined as never };
+  const run = () => {
+    state.clockMs += state.numCalls++ < 40 ? 0.3 : 0.001;
+    return work;
+  };
+  const comm = { barrier: () => work, gatherObjects: async (one: unknown) => [one] };
+  return { state, comm: comm as unknown as Communicator, step: { run, calls: 1 } };
+}
+
+describe("a loop of calls", () => {
+  it("is as long as it should be by what a call takes when it is warm, whatever the first ones took", async () => {
+    const { comm, step } = stepOf();
+    const { us, iterations } = await time(comm, step, { drive: "wait", repeats: 3 }, undefined, true);
+    // A third of 60 ms.
+    expect(iterations).toBe(20_000);
+    expect(us).toBeCloseTo(1, 5);
+  });
+
+  it("has the calls that were asked for, after as many as were asked for to warm up", async () => {
+    const { comm, step, state } = stepOf();
+    const { iterations } = await time(comm, step, { drive: "wait", repeats: 3, warmup: 7 }, 11, true);
+    // Eighteen find out how long a call takes.
+    expect([iterations, state.numCalls]).toEqual([11, 18 + 7 + 3 * 11]);
+  });
+});
