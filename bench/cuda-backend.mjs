@@ -5,6 +5,7 @@
  *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--choices FILE.json] [--calls] [--json]
  * --candidates: by operation, [{ use, from, to }]: labels of `algorithm:` and the sizes to try them at, to find what a table
  *   should say. --choices: a table in the place of this machine's own. A call that no plan serves counts as NCCL's.
+ * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn. --ops none: that alone.
  */
 import { readFileSync } from "node:fs";
 import { launch } from "chorale/world";
@@ -204,6 +205,7 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
           op: "calls",
           bytes,
           label,
+          ends: calls,
           awaitUs: median(awaits),
           waitUs: median(waits),
           backToBackUs: median(back),
@@ -213,15 +215,21 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
 };
 
 const choices = values.choices === undefined ? {} : { choices: JSON.parse(readFileSync(values.choices, "utf8")) };
-const all = await launch({
-  ranks: 2,
-  backend: "cuda",
-  backendOptions: choices,
-  isolation,
-  run,
-  data: { ops: values.ops.split(","), dtypes: values.dtypes.split(","), sizes, candidates, calls: values.calls },
-  timeoutMs: 400_000,
-});
+const runIn = (data) =>
+  launch({ ranks: 2, backend: "cuda", backendOptions: choices, isolation, run, data, timeoutMs: 400_000 });
+const shapes = {
+  ops: values.ops === "none" ? [] : values.ops.split(","),
+  dtypes: values.dtypes.split(","),
+  sizes,
+  candidates,
+};
+const all = await runIn(shapes);
+// How the end of a call is learnt: from what kernels write, or by asking the driver; twice in turn, in worlds of their own.
+for (const ends of values.calls ? ["kernel", "stream", "kernel", "stream"] : []) {
+  process.env.CHORALE_CUDA_COMPLETION = ends;
+  const rows = await runIn({ ...shapes, ops: [], calls: ends });
+  for (const [rank, own] of rows.entries()) all[rank].push(...own);
+}
 // What one rank found wrong is wrong.
 const rows = all[0].map((row, i) => (row.wrong === undefined ? row : { ...row, wrong: row.wrong + all[1][i].wrong }));
 if (values.json) console.log(JSON.stringify(rows));
@@ -230,7 +238,7 @@ else {
   for (const row of rows)
     console.log(
       row.op === "calls"
-        ? `calls ${row.bytes} ${row.label}: await ${row.awaitUs.toFixed(2)} us, wait ${row.waitUs.toFixed(2)}, back to back ${row.backToBackUs.toFixed(2)}`
+        ? `calls ${row.bytes} ${row.label}, ends told by ${row.ends}: await ${row.awaitUs.toFixed(2)} us, wait ${row.waitUs.toFixed(2)}, back to back ${row.backToBackUs.toFixed(2)}`
         : `${row.op} ${row.dtype} ${row.bytes} ${row.label} ${row.refused ?? `${row.served} ${row.us.toFixed(2)} us ${row.ratio.toFixed(2)}x wrong ${row.wrong}`}`,
     );
 }

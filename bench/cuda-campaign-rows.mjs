@@ -65,7 +65,7 @@ if (file === undefined) {
   }
   for (const row of rows.filter(({ op }) => op === "calls"))
     console.log(
-      `calls ${row.step} ${row.bytes} ${row.label}: await ${row.awaitUs.toFixed(2)} wait ${row.waitUs.toFixed(2)} back ${row.backToBackUs.toFixed(2)}`,
+      `calls ${row.step} ${row.bytes} ${row.label} ${row.ends}: await ${row.awaitUs.toFixed(2)} wait ${row.waitUs.toFixed(2)} back ${row.backToBackUs.toFixed(2)}`,
     );
   const executor = of("executor");
   const ours = of("ours");

@@ -1,24 +1,45 @@
 /**
- * How a thread learns without a call into the driver what its stream has done: behind the calls it puts a write of a
- * number to pinned memory, and reads that. A stream with little on it is asked directly instead, which spares the write.
+ * How a thread learns without a call into the driver what its stream has done: kernels of plans write a number to pinned
+ * memory as they end, and it reads that; behind other calls it puts a write of its own. A stream with few of those on it is
+ * asked directly instead, which spares the write. Numbers grow in the order of the stream: each stands for all before it.
  */
 
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import type { CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
+import type { LaunchEnds } from "../../executor/index.ts";
 
-export class Completion {
+/** `stream`: kernels write nothing, as calls of NCCL do; to compare. */
+const COMPLETION_VARIABLE = "CHORALE_CUDA_COMPLETION";
+
+export class Completion implements LaunchEnds {
+  /** Where kernels write; absent where they are not to. */
+  readonly ofKernels: LaunchEnds | undefined = process.env[COMPLETION_VARIABLE] === "stream" ? undefined : this;
   readonly #at: RankDevice;
   readonly #stream: CudaStream;
   readonly #flag: PinnedBuffer;
-  readonly #done: Uint32Array;
+  readonly #done: Int32Array;
   #marker = 0;
 
   constructor(at: RankDevice, stream: CudaStream) {
     this.#at = at;
     this.#stream = stream;
     this.#flag = at.pinned.take(4);
-    this.#done = new Uint32Array(this.#flag.buffer, 0, 1);
+    this.#done = new Int32Array(this.#flag.buffer, 0, 1);
     this.#done[0] = 0;
+  }
+
+  get address(): bigint {
+    return this.#flag.deviceAddress;
+  }
+
+  /** The last number that something on the stream writes, or will. */
+  get last(): number {
+    return this.#marker;
+  }
+
+  /** The number of a kernel that is about to go onto the stream, and that writes it there when it ends. */
+  next(): number {
+    return ++this.#marker;
   }
 
   /** Puts a mark behind everything on the stream. @returns its number @throws NativeError, ClosedError */
@@ -34,7 +55,8 @@ export class Completion {
 
   /** Whether the stream has come to a mark; 0 is none. */
   reached(marker: number): boolean {
-    return marker !== 0 && (((this.#done[0] ?? 0) - marker) | 0) >= 0;
+    // Atomic: a loop that does nothing else reads it anew each time.
+    return marker !== 0 && ((Atomics.load(this.#done, 0) - marker) | 0) >= 0;
   }
 
   /** Whether everything on the stream is done. Errors are left to `isDone` of the stream. */

@@ -340,7 +340,7 @@ class PlanServing implements Serving {
     const lies = send < recv + outBytes && recv < send + inBytes;
     const stream = target.owner;
     if (!lies || this.#worksInPlace()) {
-      loaded.launch(stream, send, recv, part);
+      loaded.launch(stream, send, recv, part, target.ends);
       return true;
     }
     // The plan is the same on all ranks, and out of place: a rank that is not gets its result by way of another buffer.

@@ -68,12 +68,18 @@ export class CallIssuer {
     members: Entry["members"] = NONE,
   ): QueuedWork<unknown> {
     const grouped = calls.length > 1 || calls.some(({ call }) => isComposed(call, this.#rank.library));
+    const [first] = calls;
+    const isAlone =
+      first !== undefined &&
+      !grouped &&
+      first.scalar === undefined &&
+      first.staged.every(({ after }) => after === undefined);
     const parts: EntryParts = {
-      op: calls[0]?.op ?? "barrier",
+      op: first?.op ?? "barrier",
       arrivals: calls.flatMap((one) => (one.pairs === undefined ? one.arrival : [one.arrival, ...one.pairs])),
       kinds: calls.map((one) => one.kind),
       storages: storagesOf(calls),
-      run: (comm) => this.runCalls(calls, comm, grouped),
+      ...(isAlone ? { single: first.call } : { run: (comm) => this.runCalls(calls, comm, grouped) }),
       value,
       members,
       finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),

@@ -6,6 +6,7 @@ import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
 import { NCCL_DTYPE, NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { WireOp } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
+import type { LaunchEnds } from "../../executor/index.ts";
 import type { CallKind } from "../../progress/index.ts";
 
 /** One operation with addresses, as this rank runs it. Counts in elements. */
@@ -67,6 +68,8 @@ export interface CallTarget {
   readonly size: number;
   /** Where NCCL is to find memory that sends and receives use, when that is another address (see registrations.ts). */
   readonly pairAddress?: ((address: number) => number) | undefined;
+  /** Where a kernel writes that it has ended, of the one launch that is the last of its call. */
+  readonly ends?: LaunchEnds | undefined;
   /** Copies on the stream, for the part that a rank keeps to itself. */
   readonly copy: (to: number, from: number, sizeBytes: number) => void;
 }

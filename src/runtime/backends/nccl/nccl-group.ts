@@ -151,7 +151,7 @@ export class NcclGroup implements GroupDriver {
     const { options } = this.#queue;
     const tuned = tunedRun(this.parts.plans.choices, asked);
     const { call } = tuned;
-    const prepared = prepareRun(this.#context, this.parts.plans, tuned, options.target);
+    const prepared = prepareRun(this.#context, this.parts.plans, tuned, () => this.#queue.target);
     if (recording === undefined) return this.issuer.push(prepared.parts, call) as PendingWork<Tensor | undefined>;
     this.#checkWarm(prepared.slot.kind, "run");
     const [source, target] = prepared.storages;

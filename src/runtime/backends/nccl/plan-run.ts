@@ -44,7 +44,7 @@ export function prepareRun(
   context: PrepareContext,
   plans: GroupPlans,
   { call, choice }: TunedRun,
-  target: (comm: bigint) => CallTarget,
+  target: () => CallTarget,
 ): PreparedRun {
   const { plan, hash, dtype, op, partBytes, opinion } = call;
   const size = sizeOf(dtype);
@@ -69,7 +69,8 @@ export function prepareRun(
       if (loaded === undefined) return;
       if (choice !== undefined) choice.calls++;
       if (scalar !== undefined) loaded.scalar = scalar;
-      loaded.launch(at.owner, input, output, partBytes);
+      const copiesBack = staged.some(({ after }) => after !== undefined);
+      loaded.launch(at.owner, input, output, partBytes, copiesBack ? undefined : at.ends);
       for (const { after } of staged) after?.();
     };
     const storages = staged.flatMap(({ storage }) => storage ?? []);
@@ -78,8 +79,8 @@ export function prepareRun(
       arrivals: [arrival],
       kinds: [slot.kind],
       storages: [...new Set(storages)],
-      run: (comm) => {
-        launch(target(comm));
+      run: () => {
+        launch(target());
         return 0;
       },
       refusal: () => slot.refusal,

@@ -241,6 +241,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   protected give(entry: Entry): void {
     let status: number | undefined;
+    const { completion } = this.options;
+    const { last } = completion;
     this.#issuing = true;
     try {
       status = this.#issue(entry);
@@ -257,7 +259,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
       this.settling.settleFailed(entry, this.cause ?? new AbortedError("the call could not be issued"));
       return;
     }
-    this.#inFlight.add(entry);
+    this.#inFlight.add(entry, completion.last === last ? 0 : completion.last);
     this.#numOnStream += entry.numCalls;
     this.#numUnmarked += entry.numCalls;
     if (this.recorder.timings) {
@@ -268,6 +270,13 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     if (entry.ready !== undefined || this.#numUnmarked >= CALLS_A_MARK) this.#mark();
   }
 
+  /** Where a call runs that is one launch: a kernel may tell of its end itself. */
+  get target(): CallTarget {
+    const { target, completion } = this.options;
+    this.#target ??= { ...target(this.handle.comm ?? 0n), ends: completion.ofKernels };
+    return this.#target;
+  }
+
   /** Puts the entry on the stream. @returns NCCL's status */
   #issue(entry: Entry): number {
     const { at, endings } = this.options;
@@ -275,10 +284,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     at.device.activate();
     this.order.place(entry);
     if (this.recorder.timings) this.recorder.before(entry);
-    if (entry.single !== undefined) {
-      this.#target ??= this.options.target(this.handle.comm ?? 0n);
-      return issue(entry.single, this.#target);
-    }
+    if (entry.single !== undefined) return issue(entry.single, this.target);
     return entry.run?.(this.handle.comm ?? 0n) ?? NCCL_RESULT.success;
   }
 

@@ -28,9 +28,11 @@ export class UnsettledCalls {
     return this.#calls;
   }
 
-  add(entry: Entry): void {
+  /** Adds a call that was put on the stream. @param marker what its kernel writes at its end; 0 where it writes nothing */
+  add(entry: Entry, marker: number): void {
     this.#calls.push(entry);
     this.numIssued++;
+    if (marker !== 0) this.#markAll(marker);
   }
 
   /** Whether there is a mark behind every call. */
@@ -38,16 +40,17 @@ export class UnsettledCalls {
     return this.#markedUpTo === this.numIssued;
   }
 
-  /** Whether everything on the stream is done. */
+  /** Whether all calls on the stream are done. */
   get idle(): boolean {
-    return this.#completion.idle();
+    const marker = this.#calls.at(-1)?.marker ?? 0;
+    return marker === 0 ? this.#completion.idle() : this.#completion.reached(marker);
   }
 
-  /** Looks for a short while whether everything on the stream is done. */
+  /** Looks for a short while whether all calls on the stream are done. */
   idleWithin(limitMs: number): boolean {
     const until = performance.now() + limitMs;
     do {
-      for (let i = 0; i < 8; i++) if (this.#completion.idle()) return true;
+      for (let i = 0; i < 8; i++) if (this.idle) return true;
     } while (performance.now() < until);
     return false;
   }
@@ -56,7 +59,12 @@ export class UnsettledCalls {
   mark(): void {
     // Also when it fails: the group ends then, and is not to try again.
     this.#markedUpTo = this.numIssued;
-    const marker = this.#completion.mark();
+    this.#markAll(this.#completion.mark());
+  }
+
+  /** Says that a mark is behind every call. */
+  #markAll(marker: number): void {
+    this.#markedUpTo = this.numIssued;
     for (let i = this.#calls.length - 1; i >= 0 && this.#calls[i]?.marker === 0; i--) {
       const entry = this.#calls[i];
       if (entry !== undefined) entry.marker = marker;

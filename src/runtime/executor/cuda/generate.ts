@@ -340,7 +340,9 @@ function kernel(
           "  if (strand == 0) meetRanks(L, launch, buffers);",
         ]
       : []),
-    ...(parts ? ["  partRanks(L, gridDim.x, launch);"] : []),
+    parts
+      ? "  partRanks(L, gridDim.x, launch);"
+      : "  if (L.done != nullptr && threadIdx.x == 0 && isLastStrand(L, gridDim.x)) tellHost(L);",
     "}",
   );
   return lines.join("\n");

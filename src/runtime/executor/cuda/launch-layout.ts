@@ -89,6 +89,8 @@ export const LAUNCH_WORDS = [
   "packetChunk",
   "scalar",
   "rank",
+  "done",
+  "turn",
 ] as const;
 export type LaunchWord = (typeof LAUNCH_WORDS)[number];
 
@@ -109,6 +111,8 @@ export function launchStruct(numRanks: number): string {
   i64 packetChunk;      // bytes of a chunk in lines of 128
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;
+  u32* done;            // where the end of this launch is written for the host, and what; null: nobody asks
+  u64 turn;
   char* window[${numRanks}];      // of every rank, as this device reaches it
 };`;
 }

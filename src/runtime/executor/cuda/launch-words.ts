@@ -97,6 +97,8 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     packetChunk: BigInt(packetBytes(kernel, chunkBytes)),
     scalar: values.scalar ?? 0n,
     rank: BigInt(values.rank),
+    done: 0n,
+    turn: 0n,
   };
   return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows];
 }

@@ -68,6 +68,14 @@ export function kernelFor(
   return kernel;
 }
 
+/** Where launches of a stream write that they have ended: an increasing number each, in memory that the host reads. */
+export interface LaunchEnds {
+  /** As the device sees it. */
+  readonly address: bigint;
+  /** The number of the launch that comes next on the stream. */
+  next(): number;
+}
+
 /** What a plan is loaded with. */
 export interface LoadedPlanParts {
   readonly plan: ExecutionPlan;
@@ -172,8 +180,15 @@ export class LoadedPlan {
    * Launches the plan behind what the stream was given.
    * @param input address of this rank's buffer as the plan wants it, 0 where it uses none
    * @param partBytes of the collective's buffers; `hasRoom` said yes to it
+   * @param ends where the launch says that it is done. Not in a capture: replays would all say the same
    */
-  launch(stream: CudaStream, input: number | bigint, output: number | bigint, partBytes: number): void {
+  launch(
+    stream: CudaStream,
+    input: number | bigint,
+    output: number | bigint,
+    partBytes: number,
+    ends?: LaunchEnds,
+  ): void {
     const halves = this.#halves;
     if (partBytes !== this.#partBytes) {
       const chunkBytes = chunkBytesOf(shapeOf(this.#parts.plan), partBytes);
@@ -184,6 +199,8 @@ export class LoadedPlan {
     }
     writeWord(halves, "input", Number(input));
     writeWord(halves, "output", Number(output));
+    writeWord(halves, "done", Number(ends?.address ?? 0));
+    writeWord(halves, "turn", ends?.next() ?? 0);
     this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
   }
 

@@ -127,18 +127,29 @@ __device__ inline void meetAfterResize(const Launch& L, u32 launch) {
       await(L, (u32*)(L.window[L.rank] + WINDOW_BEGUN + COUNTER_STRIDE * peer), launch, Site{-1, 0});
   __syncthreads();
 }
+// Whether all other strands of the rank have ended. One thread of each comes here; what they did is seen by the last.
+__device__ inline bool isLastStrand(const Launch& L, u32 numStrands) {
+  if (numStrands == 1) return true;
+  if (addAtDevice(L.state + STATE_ENDED, 1) != numStrands - 1) return false;
+  *(volatile u32*)(L.state + STATE_ENDED) = 0;
+  return true;
+}
+// The host learns that the launch is done: everything that its strands, and those that they waited for, wrote comes before.
+__device__ __forceinline__ void tellHost(const Launch& L) {
+  if (L.done != nullptr) storeRelease(L.done, (u32)L.turn);
+}
 // The last strand of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
 __device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag) {
   if (threadIdx.x != 0) return;
   fenceSystem();
-  if (addAtDevice(L.state + STATE_ENDED, 1) != numStrands - 1) return;
-  *(volatile u32*)(L.state + STATE_ENDED) = 0;
+  if (!isLastStrand(L, numStrands)) return;
   fenceSystem();
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank) storeRelease((u32*)(L.window[peer] + WINDOW_FAREWELLS + COUNTER_STRIDE * L.rank), flag);
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank)
       await(L, (u32*)(L.window[L.rank] + WINDOW_FAREWELLS + COUNTER_STRIDE * peer), flag, Site{-2, 0});
+  tellHost(L);
 }`;
 
 /** Between launches of a kernel that runs ahead: a rank that writes scratch waits for those that use it, some launches behind. */
