@@ -1,6 +1,7 @@
 /**
  * Every example of examples/ that runs ranks does so on every backend, by its own command line: on nccl over the stand-in
- * library, whose kernels are those of the example that has some. A new example is listed here, or this fails.
+ * library, whose kernels are those of the example that has some. On threads its own main.test.ts runs it. A new example is
+ * listed here, or this fails.
  */
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
@@ -75,7 +76,10 @@ it("knows every example", () => {
 });
 
 describe.each(Object.entries(EXAMPLES))("examples/%s", (name, runs) => {
+  it("has a test of its own, on threads", () => expect(existsSync(join(root, name, "main.test.ts"))).toBe(true));
+
   for (const backend of LAUNCH_BACKENDS) {
+    if (backend === "threads") continue;
     const why = ABSENT[backend];
     const title = `runs on ${backend}, or is refused where the backend cannot${why === undefined ? "" : ` (skipped: ${why})`}`;
     it.skipIf(why !== undefined)(title, { timeout: 180_000 }, async () => {

@@ -1,12 +1,15 @@
 import { runConformance, SEMANTIC_CASES } from "chorale/conformance";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
-import { FEW, failuresOf, TOO_MANY_RANKS } from "./failures.ts";
+import { FEW, failuresOf } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const library = buildFakeGpu();
 
-/** As nccl.test.ts, with every rank a process: control by a mapped file, peer memory by IPC handles. */
+/**
+ * As nccl.test.ts, which has four and five ranks as well, with every rank a process: control by a mapped file, peer memory by
+ * IPC handles.
+ */
 describe.skipIf(library === undefined)("nccl backend, ranks as processes, over a stand-in library (needs g++)", () => {
   const folder = fakeGpuFolder();
   afterAll(() => folder.remove());
@@ -22,19 +25,20 @@ describe.skipIf(library === undefined)("nccl backend, ranks as processes, over a
   } as const;
 
   it("moves and reduces as the reference says", { timeout: 600_000 }, async () => {
-    const result = await runConformance({ ...common, only: "data", ranks: [1, 2, 3], filter: "count=uneven" });
+    const result = await runConformance({ ...common, only: "data", ranks: [2, 3], filter: "count=uneven" });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(50);
   });
 
   it("behaves as the contract says", { timeout: 600_000 }, async () => {
-    const result = await runConformance({ ...common, only: "behaviour", ...FEW });
+    const result = await runConformance({ ...common, only: "behaviour", ...FEW, maxRanks: 3 });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);
-    expect(result.skipped).toEqual([
+    expect(result.skipped.filter(({ why }) => !why.endsWith("ranks, and 3 are the most that was asked for"))).toEqual([
       { why: expect.stringContaining("minMaxPropagatesNan"), cases: 1 },
       { why: expect.stringContaining("plans on GPUs"), cases: 3 },
-      { why: TOO_MANY_RANKS, cases: 1 },
     ]);
+    const numSmall = SEMANTIC_CASES.filter(({ ranks }) => ranks <= 3).length;
+    expect(result.numPassed).toBeGreaterThanOrEqual(numSmall - 4);
   });
 });

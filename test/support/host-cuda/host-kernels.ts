@@ -42,7 +42,7 @@ export class HostKernels {
       `#include "${HERE}main.hpp"`,
     ].join("\n");
     writeFileSync(join(this.#folder, "kernels.cpp"), text);
-    const args = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-o", "kernels", "kernels.cpp"];
+    const args = ["-std=c++17", "-O0", "-w", "-fno-strict-aliasing", "-o", "kernels", "kernels.cpp"];
     const { status, stderr } = spawnSync("g++", args, { cwd: this.#folder, encoding: "utf8" });
     if (status !== 0) throw new Error(`g++ refuses the generated source:\n${stderr.slice(0, 4000)}`);
     this.#isBuilt = true;

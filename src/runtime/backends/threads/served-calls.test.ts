@@ -41,9 +41,10 @@ describe("algorithm:", () => {
           const rooted = ["broadcast", "reduce", "gather", "scatter"].includes(op);
           const names = ALGORITHMS.filter((a) => a.collective === op && a.legal(n) && !a.needsSwitch);
           for (const algorithm of [...names.map((a) => a.name), `${names[0]?.name}*2`]) {
-            for (const count of [1, 37, 5000]) {
+            // On three ranks, which differ from two in the plans alone, fewer sizes and forms are enough.
+            for (const count of n === 2 ? [1, 37, 5000] : [37, 5000]) {
               // Ranks differ in whether their result is where their input is.
-              for (const form of ["fresh", "given", "mixed"] as const) {
+              for (const form of n === 2 ? (["fresh", "given", "mixed"] as const) : (["mixed"] as const)) {
                 const tensors = (count + rank) % 2 === 0;
                 const call = (algorithm?: string) => {
                   const inPlace = form === "fresh" || (form === "mixed" && rank === 0);
