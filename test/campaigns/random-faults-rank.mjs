@@ -124,9 +124,18 @@ async function gauges() {
   }
 }
 
-export default async function run(first, { folder, seed, largestBytes }) {
+/** Has this rank come too late, if it was started again and others have not been late often enough. */
+function beLate(folder, born, { lateStarts, lateMs }) {
+  const late = readdirSync(folder).filter((name) => name.startsWith("late-")).length;
+  if (born === 1 || late >= lateStarts) return;
+  writeFileSync(join(folder, `late-${born}`), "");
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, lateMs);
+}
+
+export default async function run(first, { folder, seed, largestBytes, ...lateness }) {
   let world = first;
   const born = world.generation;
+  beLate(folder, born, lateness);
   for (;;) {
     const { generation, rank, size } = world;
     const draw = generator(seed + generation);

@@ -5,8 +5,9 @@
  * short stop, a full disk) must end no call. Needs `npm run build` and Linux; a full disk needs root:
  *   node test/campaigns/random-faults.mjs [--backend tcp|threads|shm] [--ranks 3] [--events 50] [--seed 1]
  *                                         [--kinds KIND,KIND] [--deadline 2000] [--option NAME=VALUE] [--largest 131072]
- *                                         [--dist dist] [--json] [--gauges]
+ *                                         [--late-starts N] [--dist dist] [--json] [--gauges]
  * `--option` is one of the backend, such as sendThread=on; `--largest` is in bytes; `--gauges` prints what ranks held over time.
+ * `--late-starts`: so many ranks that are started again come too late for their generation, as on a machine that is overloaded.
  * Exits 1 when something was wrong. Takes about a second an event.
  */
 import { execFileSync, spawn } from "node:child_process";
@@ -29,12 +30,15 @@ const { values } = parseArgs({
     deadline: { type: "string", default: "2000" },
     option: { type: "string", multiple: true, default: [] },
     largest: { type: "string", default: "131072" },
+    "late-starts": { type: "string", default: "0" },
     gauges: { type: "boolean", default: false },
     dist: { type: "string", default: join(here, "../../dist") },
     json: { type: "boolean", default: false },
   },
 });
-const [ranks, events, seed, deadlineMs] = [values.ranks, values.events, values.seed, values.deadline].map(Number);
+const [ranks, events, seed, deadlineMs, lateStarts] = ["ranks", "events", "seed", "deadline", "late-starts"].map(
+  (name) => Number(values[name]),
+);
 const byProcess = values.backend !== "threads";
 /** The victim is told by a file, and dies of it. */
 const DEADLY = ["throw", "exit", "exit-0", "callback", "midcall"];
@@ -49,9 +53,14 @@ const KINDS = [...DEADLY, ...HANGING, ...BLOODLESS, ...HARMLESS, ...OWN];
 const kinds = values.kinds?.split(",") ?? KINDS;
 for (const kind of kinds) if (!KINDS.includes(kind)) throw new Error(`--kinds ${kind}: expected ${KINDS.join(", ")}`);
 /** How long all that follows an event may take, ms: the deadline of calls, that of the rebuild, and the start of a rank. */
-const REBUILD_MS = 3_000;
+const REBUILD_MS = 1.5 * deadlineMs;
 const TOLD_MS = deadlineMs + 3_000;
 const BACK_MS = TOLD_MS + REBUILD_MS + 20_000;
+/**
+ * How long a world that forms one generation after the other may take to have all ranks in one, ms. Where a rank takes longer to
+ * start than its peers wait for it (their deadline, and then the rebuild's) it is ended, and another one started.
+ */
+const FORMING_MS = 180_000;
 
 let state = seed >>> 0;
 const draw = () => {
@@ -90,17 +99,24 @@ const noise = [];
 const of = (kind, generation) => records.filter((one) => one.kind === kind && one.generation === generation);
 const stop = new AbortController();
 let ended;
+/** What the world said of itself, and the number of the generation that it formed last. */
+const said = [];
+let youngest = 1;
 const world = launch({
   ranks,
   backend: values.backend,
   module: join(here, "random-faults-rank.mjs"),
-  data: { folder, seed, largestBytes: Number(values.largest) },
+  data: { folder, seed, largestBytes: Number(values.largest), lateStarts, lateMs: deadlineMs + REBUILD_MS + 500 },
   onFailure: "respawn",
   restarts: 100_000,
   rebuildTimeoutMs: REBUILD_MS,
   graceMs: 500,
   backendOptions: { timeoutMs: deadlineMs, ...Object.fromEntries(values.option.map((one) => one.split("="))) },
   signal: stop.signal,
+  onEvent: (event) => {
+    said.push({ ms: Math.round(performance.now()), ...event });
+    if (event.kind === "generation-started") youngest = event.generation;
+  },
   onOutput: ({ rank, stream, text }) => {
     if (stream === "stdout" && text.startsWith("{")) records.push(JSON.parse(text));
     else noise.push(`[${rank}] ${text}`);
@@ -230,7 +246,10 @@ for (let number = 0; number < events; number++) {
   }
   const mustHear = members.filter(({ rank }) => rank !== victim.rank || BLOODLESS.includes(kind));
   // The rebuild may meet what is still broken: then its next one counts.
-  const formed = () => [1, 2, 3].map((more) => generation + more).find((next) => isWhole(next));
+  const formed = () => {
+    for (let next = generation + 1; next <= youngest; next++) if (isWhole(next)) return next;
+    return undefined;
+  };
   const back = () => formed() !== undefined || ended !== undefined;
   // Without descriptors a world may go on: then another fault ends the generation, in which that rank cannot connect.
   if (kind === "descriptors" && !(await until(back, deadlineMs)) && of("told", generation).length === 0) {
@@ -246,7 +265,10 @@ for (let number = 0; number < events; number++) {
       continue;
     }
   }
-  const isBack = await until(back, BACK_MS);
+  let isBack = await until(back, BACK_MS);
+  // It is no standstill while generations follow each other.
+  for (let seen; !isBack && seen !== youngest && Date.now() - at < FORMING_MS; isBack = await until(back, BACK_MS))
+    seen = youngest;
   if (kind === "disk-full") rmSync(join(disk, "filler"), { force: true });
   const told = new Map(of("told", generation).map((one) => [one.rank, one]));
   const toldMs = mustHear.map(({ rank }) => (told.get(rank)?.at ?? Number.NaN) - at);
@@ -261,7 +283,10 @@ for (let number = 0; number < events; number++) {
     if (one?.message.includes("WRONG")) problems.push(`${what}: ${one.message}`);
   }
   if (!isBack || ended !== undefined) {
-    problems.push(`${what}: no next generation within ${BACK_MS} ms${ended === undefined ? "" : `: ${ended}`}`);
+    problems.push(
+      `${what}: no next generation with all ranks after ${Date.now() - at} ms, ${youngest - generation} were formed${ended === undefined ? "" : `: ${ended}`}`,
+    );
+    noise.push(...said.slice(-20).map((event) => JSON.stringify(event)));
     break;
   }
   const next = formed();
@@ -345,6 +370,7 @@ const report = {
   seed,
   events: rows.length,
   generations: generation,
+  lateStarts,
   longestLife: longest,
   load: loadavg()[0],
   leaks: { fds, rssMiB: Math.round(rssMiB) },
