@@ -50,7 +50,9 @@ const SLOTS_BY_BYTES = [
   [2, 256 * 1024 ** 2],
 ] as const;
 
-function slotsOf({ numSlots, runsAhead }: GeneratedKernel, slotBytes: number): number {
+function slotsOf({ numSlots, runsAhead, engine }: GeneratedKernel, slotBytes: number): number {
+  // Which slot a launch has is known on the device, and copies are given to engines before.
+  if (engine !== undefined) return 1;
   const [more = numSlots] = runsAhead ? (SLOTS_BY_BYTES.find(([slots, most]) => slots * slotBytes <= most) ?? []) : [];
   return Math.max(numSlots, more);
 }
@@ -99,6 +101,7 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     rank: BigInt(values.rank),
     done: 0n,
     turn: 0n,
+    units: 0n,
   };
   return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows];
 }
