@@ -52,6 +52,30 @@ describe("options of a call", () => {
     expect(refused).toEqual(Object.keys(values).filter((name) => !its.has(name)));
   });
 
+  it.each(Object.keys(OPERATIONS) as OperationName[])(
+    "of %s are refused where one of several is null or another's",
+    (op) => {
+      const its: readonly string[] = ["timeoutMs", "signal", "dtype", ...taken[op]];
+      const isTaken = (options: object) => {
+        try {
+          checkOptionNames(op, options);
+          return true;
+        } catch {
+          return false;
+        }
+      };
+      for (const [a, one] of Object.entries(values)) {
+        expect([op, a, isTaken({ [a]: null })]).toEqual([op, a, false]);
+        for (const [b, other] of Object.entries(values)) {
+          if (a === b) continue;
+          const names = [op, a, b];
+          expect([...names, isTaken({ [a]: one, [b]: other })]).toEqual([...names, its.includes(a) && its.includes(b)]);
+          expect([...names, isTaken({ [a]: one, [b]: null })]).toEqual([...names, false]);
+        }
+      }
+    },
+  );
+
   it("are refused where they are null, and left out where they are undefined", () => {
     expect(() => checkOptionNames("all_reduce", { op: null })).toThrow("op is null; expected a value, or the option");
     expect(() => checkOptionNames("all_reduce", { op: undefined, reduceOp: undefined })).not.toThrow();

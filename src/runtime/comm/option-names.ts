@@ -38,12 +38,38 @@ const NAMES: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ...(Object.keys(OPERATIONS) as OperationName[]).map((op) => [op, new Set(namesOf(op))] as const),
 ]);
 
+/** The names that most calls have and no others, as bits. */
+const PLAIN = { output: 1, op: 2, root: 4, algorithm: 8, input: 16 } as const;
+type PlainName = keyof typeof PLAIN;
+const PLAIN_NAMES = Object.fromEntries(
+  [...NAMES].map(([call, names]) => [
+    call,
+    (Object.keys(PLAIN) as PlainName[]).reduce((bits, name) => bits | (names.has(name) ? PLAIN[name] : 0), 0),
+  ]),
+) as Readonly<Record<CallName, number>>;
+
+/** Whether options have names of `PLAIN` alone that the call has, none null. Names are not looked up, of a list of five. */
+function arePlain(call: CallName, options: { readonly [N in PlainName]?: unknown }): boolean {
+  const names = PLAIN_NAMES[call];
+  for (const name in options) {
+    if (name === "output" && (names & PLAIN.output) !== 0 && options.output !== null) continue;
+    if (name === "op" && (names & PLAIN.op) !== 0 && options.op !== null) continue;
+    if (name === "root" && (names & PLAIN.root) !== 0 && options.root !== null) continue;
+    if (name === "algorithm" && (names & PLAIN.algorithm) !== 0 && options.algorithm !== null) continue;
+    if (name === "input" && (names & PLAIN.input) !== 0 && options.input !== null) continue;
+    return false;
+  }
+  return true;
+}
+
 /**
  * Refuses options that `call` does not have, which would be ignored, and null, which is no value of any of them. What is
  * undefined counts as left out.
  * @throws InvalidArgumentError
  */
 export function checkOptionNames(call: CallName, options: object): void {
+  // Most calls: looking their names up took a tenth of the smallest.
+  if (arePlain(call, options)) return;
   for (const name in options) {
     const value = (options as Readonly<Record<string, unknown>>)[name];
     if (value === undefined) continue;
