@@ -5,6 +5,9 @@ import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
 import { launch } from "./launch.ts";
 import { culpritOf, plainRecord } from "./remote-error.ts";
 
+/** Survivors of a failure that must say what they were told, whatever else this machine does. */
+const PATIENT = { graceMs: 60_000 };
+
 const reported = (failedRank: number) => ({
   ...plainRecord(`rank ${failedRank} failed (generation 1): gone`),
   failedRank,
@@ -28,10 +31,11 @@ describe("the culprit of a failure", () => {
 
   it.each(["threads", "shm", "tcp"] as const)(
     "is named to a group that has only the rank that reports it (%s)",
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async (backend) => {
       const told: string[] = [];
       const running = launch({
+        ...PATIENT,
         ranks: 3,
         backend,
         data: {},
@@ -75,11 +79,12 @@ describe("the culprit of a failure", () => {
 
   it.each(["threads", "shm", "tcp"] as const)(
     "is told in the same words on every backend when it calls process.exit() (%s)",
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async (backend) => {
       for (const code of [3, 0]) {
         const told: string[] = [];
         const running = launch({
+          ...PATIENT,
           ranks: 2,
           backend,
           data: code,

@@ -12,8 +12,11 @@ import {
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
-const DEADLINE_MS = 20_000;
-const options = { backend: "nccl", timeoutMs: 60_000, backendOptions: { timeoutMs: DEADLINE_MS } } as const;
+/** What is ended by it, and not by a failure, takes so long: far longer than a rank of a busy machine waits for its turn. */
+const DEADLINE_MS = 60_000;
+const options = { backend: "nccl", timeoutMs: 170_000, backendOptions: { timeoutMs: DEADLINE_MS } } as const;
+/** More than the world's, whose error says more. */
+const PATIENT = { timeout: 200_000 };
 
 type Group = import("./communicator.ts").NcclCommunicator;
 
@@ -82,10 +85,11 @@ interface Stress {
   readonly seed: number;
   readonly rounds: number;
   readonly met: Int32Array;
+  readonly deadlineMs: number;
 }
 
 /** Makes, fails and closes random groups, round after round, while the world works. */
-async function failAtRandom(world: World, { seed, rounds, met }: Stress) {
+async function failAtRandom(world: World, { seed, rounds, met, deadlineMs }: Stress) {
   const hows = ["all", "some", "one", "mismatch", "deadline", "throw"] as const;
   // The same numbers on all ranks.
   let state = seed;
@@ -106,7 +110,8 @@ async function failAtRandom(world: World, { seed, rounds, met }: Stress) {
       () => "done",
       (error) => error.code ?? String(error),
     );
-    if (performance.now() - start > 16_000) seen.push(`round ${round}: ${what} took ${performance.now() - start} ms`);
+    if (performance.now() - start > 0.8 * deadlineMs)
+      seen.push(`round ${round}: ${what} took ${performance.now() - start} ms`);
     return code as string;
   };
   for (; round < rounds; round++) {
@@ -173,7 +178,7 @@ async function failAtRandom(world: World, { seed, rounds, met }: Stress) {
   return seen;
 }
 
-describe.skipIf(!available)("groups that linger (needs a C++ compiler)", () => {
+describe.skipIf(!available)("groups that linger (needs a C++ compiler)", PATIENT, () => {
   let before: HeldByFakeGpu;
   beforeEach(() => {
     before = heldByFakeGpu(library);
@@ -243,13 +248,12 @@ describe.skipIf(!available)("groups that linger (needs a C++ compiler)", () => {
     }
   });
 
-  it("goes on after groups that fail at random", { timeout: 120_000 }, async () => {
+  it("goes on after groups that fail at random", async () => {
     const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
     const found = await launch({
       ...options,
       ranks: 3 + (seed % 2),
-      timeoutMs: 100_000,
-      data: { seed, rounds: 8, met: new Int32Array(new SharedArrayBuffer(4)) } as Stress,
+      data: { seed, rounds: 8, met: new Int32Array(new SharedArrayBuffer(4)), deadlineMs: DEADLINE_MS } as Stress,
       run: failAtRandom,
     });
     for (const seen of found) expect(seen, `CHORALE_SEED=${seed}`).toEqual([]);
