@@ -3,7 +3,7 @@
  * and against what bare sockets carry here:
  *
  *   npm run build && node bench/tcp-compare.mjs [--layouts 2x1,4x1,8x1] [--ops all_reduce,...|all] [--sizes 8,1K,64K,1M,64M]
- *     [--rounds 5] [--ms 150] [--python python3] [--json FILE]
+ *     [--rounds 5] [--ms 150] [--against DIST] [--python python3] [--json FILE]
  *
  * A layout is HOSTSxRANKS: 2x4 are two launchers of four ranks each. Where each host has one rank, sockets alone are used
  * (`hierarchy: "off"`); elsewhere what a program gets that asks for nothing.
@@ -20,22 +20,26 @@
  * all-reduce that moves least sends and receives as much on every rank, so 1 is all that it may use. There the connections carry a
  * block of 1 MiB again and again, which stays in the cache; "of memory" is the same over connections that send and receive all of
  * memory as large as the tensor.
+ *
+ * `--against` names the dist/ folder of another build of ours, whose ranks take turns with all others: a second table has that build's
+ * time over this one's and the same of processor time, as medians of the rounds and the intervals that hold them with 95 % by the
+ * sign test. Waits are how often all ranks together gave up their core of themselves, in a call.
  */
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, loadavg, tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
 import { busFactor } from "../dist/collectives/index.js";
 import { oneOf } from "../dist/core/internal.js";
 import { InvalidArgumentError } from "../dist/index.js";
-import { launch } from "../dist/runtime/world/index.js";
 import { freePort } from "../test/support/free-port.mjs";
 import { OPERATIONS } from "./peers/operations.mjs";
 import { serveRanks } from "./peers/served-ranks.mjs";
+import { intervalOf, median } from "./sign-test.mjs";
 
 const config = {
   options: {
@@ -44,6 +48,7 @@ const config = {
     sizes: { type: "string", default: "8,1K,16K,64K,1M,16M,64M" },
     rounds: { type: "string", default: "5" },
     ms: { type: "string", default: "150" },
+    against: { type: "string" },
     python: { type: "string", default: "python3" },
     json: { type: "string" },
   },
@@ -59,13 +64,15 @@ const flags = flagsOf(import.meta.url, config, ({ values }) => ({
   sizes: values.sizes.split(","),
   rounds: integer(values.rounds, "--rounds", 1),
   ms: integer(values.ms, "--ms", 1),
+  against: values.against,
   python: values.python,
   json: values.json,
 }));
 const bytesOf = (text) => Number.parseInt(text, 10) * ({ K: 1024, M: 1024 ** 2 }[text.at(-1)] ?? 1);
-const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 const rate = (bytes, us) => (us === undefined ? undefined : bytes / us / 1000);
 const peer = (name) => fileURLToPath(new URL(`peers/${name}`, import.meta.url));
+const BUILDS = new Map([["ours", new URL("../dist/", import.meta.url)]]);
+if (flags.against !== undefined) BUILDS.set("before", pathToFileURL(`${resolve(flags.against)}/`));
 process.env.CHORALE_SECRET ??= randomBytes(32).toString("hex");
 /** What contenders do before the first figure of an operation, in calls of both sizes: V8 compiles what runs often. */
 const WARM_UP = [
@@ -85,12 +92,12 @@ function start(words, state) {
 }
 
 /** One of our ranks: runs what the socket says. Sent as text: sees nothing of this file. */
-async function serve(world, { path }) {
+async function serve(world, { path, who }) {
   const { connect } = await import("node:net");
   const { createInterface } = await import("node:readline");
   const parent = connect(path);
   const say = (value) => parent.write(`${JSON.stringify(value)}\n`);
-  say({ who: "ours", rank: world.rank });
+  say({ who, rank: world.rank });
   const { comm, rank, size } = world;
   const tensors = new Map();
   for await (const line of createInterface({ input: parent })) {
@@ -125,18 +132,20 @@ async function serve(world, { path }) {
     }[op];
     for (let i = 0; i < warm; i++) call();
     comm.barrier().wait();
-    const before = process.cpuUsage();
+    const before = process.resourceUsage();
     const began = performance.now();
     for (let i = 0; i < iterations; i++) call();
     const us = ((performance.now() - began) * 1000) / iterations;
-    const { user, system } = process.cpuUsage(before);
-    say({ us, cpuUs: (user + system) / iterations });
+    const after = process.resourceUsage();
+    const of = (key) => (after[key] - before[key]) / iterations;
+    say({ us, cpuUs: of("userCPUTime") + of("systemCPUTime"), waits: of("voluntaryContextSwitches") });
   }
 }
 
-/** Starts our ranks. @returns what ends with them */
-async function launchOurs({ hosts, perHost, ranks }, path) {
-  const ours = { backend: "tcp", data: { path }, run: serve };
+/** Starts ranks of a build of ours. @returns what ends with them */
+async function launchOurs(who, dist, { hosts, perHost, ranks }, path) {
+  const { launch } = await import(new URL("runtime/world/index.js", dist).href);
+  const ours = { backend: "tcp", data: { path, who }, run: serve };
   if (perHost === 1) return [launch({ ...ours, ranks, backendOptions: { hierarchy: "off" } })];
   if (hosts === 1) return [launch({ ...ours, ranks })];
   const rendezvous = `127.0.0.1:${await freePort()}`;
@@ -162,11 +171,12 @@ async function startAll(layout, folder, hasGloo) {
       start([flags.python, peer("gloo_peer.py"), rank, ranks, `${path}-store`, "serve", path].map(String), state),
     ),
   ];
-  const worlds = await launchOurs(layout, path);
+  const worlds = [];
+  for (const [who, dist] of BUILDS) worlds.push(...(await launchOurs(who, dist, layout, path)));
   for (const world of worlds) world.catch(state.fail);
   const contenders = new Map();
   try {
-    for (const who of hasGloo ? ["sockets", "ours", "gloo"] : ["sockets", "ours"]) {
+    for (const who of ["sockets", ...BUILDS.keys(), ...(hasGloo ? ["gloo"] : [])]) {
       contenders.set(who, await Promise.race([server.meet(who, ranks), failed]));
     }
     const { ports } = contenders.get("sockets");
@@ -195,7 +205,7 @@ async function startAll(layout, folder, hasGloo) {
 
 /** Median microseconds and processor time of every size, of each contender. */
 async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo) {
-  const whos = hasGloo ? ["ours", "gloo"] : ["ours"];
+  const whos = [...BUILDS.keys(), ...(hasGloo ? ["gloo"] : [])];
   const samples = new Map(["sockets", "memory", ...whos].map((who) => [who, sizes.map(() => [])]));
   const iterations = new Map();
   for (const who of whos) {
@@ -207,7 +217,8 @@ async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo
   }
   for (let round = 0; round < flags.rounds; round++) {
     for (const [i, bytes] of sizes.entries()) {
-      const order = (round + i) % 2 === 0 ? whos : whos.toReversed();
+      const turned = whos.map((_, nth) => whos[(nth + round) % whos.length]);
+      const order = i % 2 === 0 ? turned : turned.toReversed();
       for (const who of order) {
         const name = `${who} ${i}`;
         if (!iterations.has(name)) {
@@ -247,7 +258,22 @@ async function measure(op, { hosts, perHost, ranks }, sizes, contenders, hasGloo
     busbwGBps: (bytes / of("ours", i, "us") / 1000) * busFactor(op, ranks),
     socketGBps: rate(bytes, of("sockets", i, "us")),
     memoryGBps: rate(bytes, of("memory", i, "us")),
+    socketCpuUs: of("memory", i, "cpuUs"),
+    before: flags.against === undefined ? undefined : beforeOver(samples.get("before")[i], samples.get("ours")[i]),
   }));
+}
+
+/** What another build took over what this one did, and how often both waited. */
+function beforeOver(before, ours) {
+  const over = (key) => {
+    const ratios = before.map((one, round) => one[key] / ours[round][key]);
+    const sorted = ratios.toSorted((a, b) => a - b);
+    const at = intervalOf(sorted.length);
+    return { median: median(sorted), from: sorted[at], to: sorted.at(-1 - at) };
+  };
+  const all = (samples, key) => median(samples.map((one) => one[key]));
+  const [us, cpuUs] = ["us", "cpuUs"].map((key) => all(before, key));
+  return { us, cpuUs, time: over("us"), cpu: over("cpuUs"), waits: [all(before, "waits"), all(ours, "waits")] };
 }
 
 /** Whether this Python has Gloo. */
@@ -264,6 +290,15 @@ function print({ bytes, us, cpuUs, glooUs, glooCpuUs, busbwGBps, socketGBps, mem
   const cpuTimes = [cpuUs, glooCpuUs].map((value) => value?.toFixed(0) ?? "-");
   const cells = [bytes, ...times, ratio, ...cpuTimes, busbwGBps.toFixed(3), ...shares];
   const widths = [10, 12, 12, 9, 12, 12, 12, 12, 12];
+  console.log(cells.map((cell, i) => String(cell).padStart(widths[i])).join(""));
+}
+
+function printBefore({ bytes, us, cpuUs, before }) {
+  const over = ({ median, from, to }) => `${median.toFixed(2)} (${from.toFixed(2)}-${to.toFixed(2)})`;
+  const times = [before.us.toFixed(1), us.toFixed(1), over(before.time)];
+  const cpuTimes = [before.cpuUs.toFixed(0), cpuUs.toFixed(0), over(before.cpu)];
+  const cells = [bytes, ...times, ...cpuTimes, ...before.waits.map((value) => value.toFixed(1))];
+  const widths = [10, 12, 12, 18, 12, 12, 18, 14, 11];
   console.log(cells.map((cell, i) => String(cell).padStart(widths[i])).join(""));
 }
 
@@ -287,11 +322,15 @@ try {
       console.log(
         "     bytes     ours us     Gloo us   faster    ours cpu    Gloo cpu  busbw GB/s  of sockets   of memory",
       );
-      for (const row of await measure(op, layout, sizes, contenders, hasGloo)) {
-        rows.push(row);
-        print(row);
-        if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(rows, null, 2)}\n`);
-      }
+      const measured = await measure(op, layout, sizes, contenders, hasGloo);
+      for (const row of measured) print(row);
+      rows.push(...measured);
+      if (flags.json !== undefined) writeFileSync(flags.json, `${JSON.stringify(rows, null, 2)}\n`);
+      if (flags.against === undefined) continue;
+      console.log(
+        "     bytes   before us     ours us        before/ours  before cpu    ours cpu        before/ours  before waits  our waits",
+      );
+      for (const row of measured) printBefore(row);
     }
     await contenders.end();
   }

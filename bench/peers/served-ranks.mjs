@@ -2,7 +2,8 @@
  * Ranks that stay up and run the cases that a benchmark tells them, one at a time: so contenders alternate within one run,
  * none pays for its start in a figure, and those that wait for their turn use no processor time (they read a socket).
  * Each rank connects to the benchmark's socket, says `{ who, rank, port }`, takes lines `{ op, bytes, warm, iterations }`, and
- * answers `{ us, cpuUs }`: per call, what the clock and its own process took.
+ * answers `{ us, cpuUs }`, and perhaps `waits`: per call, what
+ * the clock and its own process took, and how often it gave up its core of itself.
  */
 import { createServer } from "node:net";
 import { createInterface } from "node:readline";
@@ -47,10 +48,11 @@ export async function serveRanks(path) {
       return {
         /** Where the ranks listen, of those that do. */
         ports: Array.from({ length: count }, (_, rank) => group.ranks.get(rank)?.port),
-        /** Runs a case on all ranks. @returns the slowest rank's time of a call, and the processor time of all together */
+        /** Runs a case on all ranks. @returns the slowest rank's time of a call, and the processor time and waits of all together */
         async run(value) {
           const all = await Promise.all([...group.ranks.values()].map(({ ask }) => ask(value)));
-          return { us: Math.max(...all.map(({ us }) => us)), cpuUs: all.reduce((sum, { cpuUs }) => sum + cpuUs, 0) };
+          const sum = (key) => all.reduce((total, one) => total + (one[key] ?? 0), 0);
+          return { us: Math.max(...all.map(({ us }) => us)), cpuUs: sum("cpuUs"), waits: sum("waits") };
         },
         end() {
           for (const { end } of group.ranks.values()) end();
