@@ -27,14 +27,15 @@ import {
 } from "../../executor/internal.ts";
 import { HostAddresses } from "../../memory/index.ts";
 
-const BLOCK_BYTES = 32 * 1024;
+/** Of a program's own buffers: what is combined with a block of them stays in a first cache of 48 KiB beside it. */
+const BLOCK_BYTES = 16 * 1024;
 const CONTEXT_AT = 1024;
 const TABLE_AT = CONTEXT_AT + Math.ceil(CONTEXT.sizeBytes / 64) * 64;
-const STAGED_IN_AT = TABLE_AT + 4 * (MAX_INPUTS + 16);
-const STAGED_OUT_AT = STAGED_IN_AT + BLOCK_BYTES;
+/** A block of the program's input, which the output's takes the place of: kernels read an element before they write it. */
+const STAGED_AT = TABLE_AT + 4 * (MAX_INPUTS + 16);
 /** Blocks are at multiples of their least size. */
 const LEAST_BYTES = 256;
-const FIRST_FREE = Math.ceil((STAGED_OUT_AT + BLOCK_BYTES) / LEAST_BYTES) * LEAST_BYTES;
+const FIRST_FREE = Math.ceil((STAGED_AT + BLOCK_BYTES) / LEAST_BYTES) * LEAST_BYTES;
 /** From here on C's copy is faster than V8's to and from shared memory: twice for a whole block. */
 const COPY_BYTES = 2 * 1024;
 /** Of all groups together: schedules bound what they take. */
@@ -127,22 +128,22 @@ export class Reducer {
       if (staged !== undefined) this.#stage(staged, from, bytes);
       for (let i = 0; i < inputs.length; i++) {
         const one = inputs[i] as BufferPlace;
-        table[i] = typeof one === "number" ? one + from : STAGED_IN_AT;
+        table[i] = typeof one === "number" ? one + from : STAGED_AT;
       }
-      table[inputs.length] = typeof output === "number" ? output + from : STAGED_OUT_AT;
+      table[inputs.length] = typeof output === "number" ? output + from : STAGED_AT;
       this.#reduce(kernel, TABLE_AT, inputs.length, outAt, 1, 0, bytes, CONTEXT_AT);
       if (typeof output !== "number") this.#unstage(output, from, bytes);
     }
   }
 
   #stage(input: Uint8Array, from: number, bytes: number): void {
-    if (isFast(input, from, bytes)) this.#copy(this.#base + STAGED_IN_AT, this.#addresses.of(input) + from, bytes);
-    else this.bytes(STAGED_IN_AT, bytes).set(input.subarray(from, from + bytes));
+    if (isFast(input, from, bytes)) this.#copy(this.#base + STAGED_AT, this.#addresses.of(input) + from, bytes);
+    else this.bytes(STAGED_AT, bytes).set(input.subarray(from, from + bytes));
   }
 
   #unstage(output: Uint8Array, from: number, bytes: number): void {
-    if (isFast(output, from, bytes)) this.#copy(this.#addresses.of(output) + from, this.#base + STAGED_OUT_AT, bytes);
-    else output.set(this.bytes(STAGED_OUT_AT, bytes), from);
+    if (isFast(output, from, bytes)) this.#copy(this.#addresses.of(output) + from, this.#base + STAGED_AT, bytes);
+    else output.set(this.bytes(STAGED_AT, bytes), from);
   }
 }
 
