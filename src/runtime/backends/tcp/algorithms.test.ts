@@ -106,6 +106,47 @@ describe("the schedules of collectives over sockets", () => {
     60_000,
   );
 
+  it.each(["all_reduce", "reduce"] as const)(
+    "%s: right in place, where results lie in memory that has yet to leave",
+    (op) => {
+      const random = new Random(seed);
+      for (const [size, count] of [
+        [2, 2_000_000 + random.below(1000)],
+        [3, 300_000],
+        [5, 60_000 + random.below(100)],
+      ] as const) {
+        const root = random.below(size);
+        const inputs = Array.from({ length: size }, (_, rank) =>
+          Int32Array.from({ length: count }, (_, i) => (rank + 1) * 1000 + i),
+        );
+        const calls = inputs.map(
+          (_, rank): Call => ({ op, numRanks: size, rank, dtype: "i32", redop: "sum", root, inputCount: count }),
+        );
+        const given = inputs.map((input) => input.slice());
+        const sides = calls.map((call, rank): Side => {
+          const memory = new Uint8Array((inputs[rank] as Int32Array).buffer);
+          return {
+            schedule: scheduleOf(call, { rank, size, elementBytes: 4 }, count * 4),
+            input: memory,
+            output: memory,
+          };
+        });
+        runAll(sides, calls[0], random);
+        for (const [rank, actual] of inputs.entries()) {
+          if (op === "reduce" && rank !== root) continue;
+          for (const { at, expected } of referenceOutput(op, "i32", "sum", given, {
+            numRanks: size,
+            rank,
+            count,
+            root,
+          })) {
+            expect(findWrong(expected, actual, at), `${op}, ${size} ranks, rank ${rank}`).toBeUndefined();
+          }
+        }
+      }
+    },
+  );
+
   it("every rank hears of every other in a barrier of log2 rounds", () => {
     for (let size = 1; size <= 33; size++) {
       const knows = Array.from({ length: size }, (_, rank) => new Set([rank]));

@@ -164,6 +164,8 @@ export function allReduce(place: Place, bytes: number): Schedule {
             return { from, into: output(at, bytes) };
           }),
           then: NONE,
+          // What others give has this rank's part in it, which has therefore left: the memory may be the input's too.
+          isEarly: true,
         },
       ];
     },
@@ -388,6 +390,7 @@ export function reduce(place: Place, bytes: number, root: number): Schedule {
                 return { from, into: output(at, bytes) };
               }),
               then: NONE,
+              isEarly: true,
             }
           : { sends: [{ to: root, from: result }], recvs: NONE, then: NONE },
       ];

@@ -31,7 +31,7 @@ import type { Inbox, InboxOwner } from "./inbox.ts";
 import type { PlanFrames } from "./plan-frames.ts";
 import { operatorOf, viewOf } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
-import { type CallBuffers, ScheduleRun } from "./schedule-run.ts";
+import { type CallBuffers, type RoundCarrier, ScheduleRun } from "./schedule-run.ts";
 import type { TcpContext } from "./tcp-context.ts";
 import { type CallParts, type MemoryUse, TcpWork } from "./tcp-work.ts";
 
@@ -316,7 +316,10 @@ export class CallMaker {
     let current: ScheduleRun | undefined;
     const group = this.#key;
     const lane = LANE.collective;
-    const carrierFrom = (firstSlot: number): Carrier => ({
+    const { grants } = this.#context;
+    const carrierFrom = (firstSlot: number): RoundCarrier => ({
+      hold: () => grants.hold(),
+      release: () => grants.release(),
       send: (to, slot, payload, extra, sent) => {
         const message = { group, lane, seq, slot: firstSlot + slot, print, extra, payload, done: sent };
         this.#inboxes[to]?.send(message);

@@ -22,15 +22,7 @@ it.skipIf(process.platform === "win32")(
     });
     const frame = new Uint8Array(HEAD_BYTES);
     const name = { group: { low: 1, high: 2 }, lane: 0, seq: 3, slot: 4 } as const;
-    writeHead(new Int32Array(frame.buffer), {
-      ...name,
-      kind: KIND.close,
-      bytes: 0,
-      offset: 0,
-      total: 0,
-      print: { call: 0, count: 0, hash: 0 },
-      extra: 0,
-    });
+    writeHead(new Int32Array(frame.buffer), 0, KIND.close, name, { call: 0, count: 0, hash: 0 }, 0, 0, 0, 0);
     await new Promise<void>((resolve) => far.write(frame, () => resolve()));
     far.resetAndDestroy();
     await once(far, "close");

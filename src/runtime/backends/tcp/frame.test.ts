@@ -6,7 +6,7 @@ import { FormatError } from "../../../core/index.ts";
 import type { Connection } from "./connection.ts";
 import { FLIGHT_BYTES, FlightLog, readFlightLog } from "./flight-log.ts";
 import { HEAD_BYTES, type Head, KIND, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, readHead, writeHead } from "./frame.ts";
-import { Link } from "./link.ts";
+import { GrantHolds, Link } from "./link.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 console.log(`tcp frames seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
@@ -32,7 +32,7 @@ describe("the head of a frame", () => {
     fc.assert(
       fc.property(heads, (head: Head) => {
         const words = new Int32Array(HEAD_BYTES / 4);
-        writeHead(words, head);
+        writeHead(words, 0, head.kind, head, head.print, head.extra, head.offset, head.bytes, head.total);
         expect(readHead(words, "rank 1")).toEqual(head);
       }),
       { seed },
@@ -62,6 +62,51 @@ describe("the head of a frame", () => {
   it("says which rank sent what is none", () => {
     const words = new Int32Array(HEAD_BYTES / 4);
     expect(() => readHead(words, "rank 3 (127.0.0.1:9)")).toThrow(/rank 3 \(127.0.0.1:9\).*does not begin as one/);
+  });
+});
+
+describe("grants", () => {
+  /** A link, and what it writes: the numbers of messages that each write grants or carries. */
+  const linkOf = () => {
+    const writes: string[][] = [];
+    const write = (bytes: Uint8Array, payload: Uint8Array | undefined) => {
+      const words = new Int32Array(bytes.slice().buffer);
+      const heads = Array.from({ length: bytes.length / HEAD_BYTES }, (_, i) =>
+        readHead(words.subarray((i * HEAD_BYTES) / 4), "rank 1"),
+      );
+      writes.push(heads.map(({ kind, slot }) => `${kind === KIND.grant ? "grant" : "data"} ${slot}`));
+      expect(heads.at(-1)?.bytes).toBe(payload?.length ?? 0);
+    };
+    const holds = new GrantHolds();
+    const keys = { send: randomBytes(32), receive: randomBytes(32) };
+    const link = new Link(1, "127.0.0.1:9", [{ isOver: false, write } as unknown as Connection], keys, holds);
+    const name = (slot: number) => ({ group: { low: 1, high: 2 }, lane: 0, seq: 1, slot });
+    const print = { call: 1, count: 2, hash: 3 };
+    return { writes, holds, link, name, print, grant: (slot: number) => link.grant(name(slot), print, 1e6, 0) };
+  };
+
+  it("leave at once, or together while they are held, in their order", () => {
+    const { writes, holds, grant } = linkOf();
+    grant(1);
+    holds.hold();
+    holds.hold();
+    grant(2);
+    holds.release();
+    for (let slot = 3; slot < 20; slot++) grant(slot);
+    holds.release();
+    grant(20);
+    const slots = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => `grant ${from + i}`);
+    expect(writes).toEqual([["grant 1"], slots(2, 17), slots(18, 19), ["grant 20"]]);
+  });
+
+  it("leave before what is written while they are held, with its head", () => {
+    const { writes, holds, link, name, print, grant } = linkOf();
+    holds.hold();
+    grant(1);
+    grant(2);
+    link.sendLarge({ ...name(3), print, extra: 0, payload: new Uint8Array(100_000), done: () => {} });
+    holds.release();
+    expect(writes).toEqual([["grant 1", "grant 2", "data 3"]]);
   });
 });
 

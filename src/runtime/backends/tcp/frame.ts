@@ -109,24 +109,34 @@ const MAX_BYTES: ReadonlyMap<number, number> = new Map([
   [KIND.control, MAX_CONTROL_BYTES],
 ]);
 
-/** Writes a head at the start of `words`. */
-export function writeHead(words: Int32Array, head: Head): void {
-  words[0] = MARK | head.kind;
-  words[1] = head.bytes;
-  words[2] = head.group.low;
-  words[3] = head.group.high;
-  words[4] = head.lane;
-  words[5] = head.seq;
-  words[6] = head.slot;
-  words[7] = head.offset;
-  words[8] = head.offset / 2 ** 32;
-  words[9] = head.total;
-  words[10] = head.total / 2 ** 32;
-  words[11] = head.print.call;
-  words[12] = head.print.count;
-  words[13] = head.print.hash;
-  words[14] = head.extra;
-  words[15] = head.extra / 2 ** 32;
+/** Writes a head into `words`, from word `at` on. Its fields come one by one: an object for each frame costs more than the rest. */
+export function writeHead(
+  words: Int32Array,
+  at: number,
+  kind: FrameKind,
+  { group, lane, seq, slot }: MessageName,
+  print: Print,
+  extra: number,
+  offset: number,
+  bytes: number,
+  total: number,
+): void {
+  words[at] = MARK | kind;
+  words[at + 1] = bytes;
+  words[at + 2] = group.low;
+  words[at + 3] = group.high;
+  words[at + 4] = lane;
+  words[at + 5] = seq;
+  words[at + 6] = slot;
+  words[at + 7] = offset;
+  words[at + 8] = offset / 2 ** 32;
+  words[at + 9] = total;
+  words[at + 10] = total / 2 ** 32;
+  words[at + 11] = print.call;
+  words[at + 12] = print.count;
+  words[at + 13] = print.hash;
+  words[at + 14] = extra;
+  words[at + 15] = extra / 2 ** 32;
 }
 
 const wide = (low: number | undefined, high: number | undefined) => ((low ?? 0) >>> 0) + ((high ?? 0) >>> 0) * 2 ** 32;

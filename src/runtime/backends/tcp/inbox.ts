@@ -107,7 +107,7 @@ export class Inbox {
       this.#offers.delete(place);
       if (!this.#matches(offer, post)) return;
     }
-    if (into.length > EAGER_BYTES) this.#link.signal(KIND.grant, name, print, into.length, extra);
+    if (into.length > EAGER_BYTES) this.#link.grant(name, print, into.length, extra);
   }
 
   /** Says where a payload goes; `undefined`: nowhere. @throws FormatError for a large one that nobody has asked for */

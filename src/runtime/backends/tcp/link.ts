@@ -22,6 +22,8 @@ import {
 const WINDOW_BYTES = 4 * 1024 * 1024;
 /** So much is taken before it is said. */
 const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
+/** Most grants that leave together. */
+const MAX_HELD = 16;
 
 /** Keys of one direction each, from the handshake of the first connection. */
 export interface LinkKeys {
@@ -39,7 +41,32 @@ export interface Outgoing extends MessageName {
 }
 
 const NO_PRINT: Print = Object.freeze({ call: 0, count: 0, hash: 0 });
-const NO_GROUP = Object.freeze({ low: 0, high: 0 });
+const NO_NAME: MessageName = Object.freeze({ group: Object.freeze({ low: 0, high: 0 }), lane: 0, seq: 0, slot: 0 });
+
+/** Of all links of a rank: whether grants leave at once, or together when those who made them are done. */
+export class GrantHolds {
+  readonly #links: Link[] = [];
+  #depth = 0;
+
+  get isHolding(): boolean {
+    return this.#depth > 0;
+  }
+
+  /** A link has a grant that was not written. */
+  add(link: Link): void {
+    this.#links.push(link);
+  }
+
+  hold(): void {
+    this.#depth++;
+  }
+
+  release(): void {
+    if (--this.#depth > 0) return;
+    for (const link of this.#links) link.writeHeld();
+    this.#links.length = 0;
+  }
+}
 
 export class Link {
   /** World rank of the other end. */
@@ -48,24 +75,33 @@ export class Link {
   readonly address: string;
   readonly connections: readonly Connection[];
   readonly #keys: LinkKeys;
-  readonly #frame = new Uint8Array(HEAD_BYTES + EAGER_BYTES);
-  readonly #words = new Int32Array(this.#frame.buffer, 0, HEAD_BYTES / 4);
-  readonly #head = this.#frame.subarray(0, HEAD_BYTES);
+  /** Grants that are held, and the frame that leaves behind them. */
+  readonly #frame = new Uint8Array((MAX_HELD + 1) * HEAD_BYTES + EAGER_BYTES);
+  readonly #words = new Int32Array(this.#frame.buffer);
+  readonly #holds: GrantHolds;
+  #heldBytes = 0;
   /** Small messages that the other end has no room for. */
   readonly #held: Outgoing[] = [];
   #onTheWay = 0;
-  #taken = 0;
+  #takenBytes = 0;
   #next = 0;
   #controlsSent = 0;
   #controlsReceived = 0;
   /** It said that it leaves: the end of its connections is no failure. */
   saidBye = false;
 
-  constructor(rank: number, address: string, connections: readonly Connection[], keys: LinkKeys) {
+  constructor(
+    rank: number,
+    address: string,
+    connections: readonly Connection[],
+    keys: LinkKeys,
+    holds: GrantHolds = new GrantHolds(),
+  ) {
     this.rank = rank;
     this.address = address;
     this.connections = connections;
     this.#keys = keys;
+    this.#holds = holds;
   }
 
   get isOver(): boolean {
@@ -84,32 +120,46 @@ export class Link {
       return;
     }
     this.#onTheWay += HEAD_BYTES + message.payload.length;
-    const { payload } = message;
-    writeHead(this.#words, this.#headOf(KIND.data, message, 0, payload.length, payload.length));
-    this.#frame.set(payload, HEAD_BYTES);
-    this.#first.write(this.#frame.subarray(0, HEAD_BYTES + payload.length), undefined);
+    const { payload, print, extra } = message;
+    const from = this.#put(KIND.data, message, print, extra, 0, payload.length, payload.length);
+    this.#frame.set(payload, from);
+    this.#first.write(this.#taken(from + payload.length), undefined);
     message.done();
   }
 
   /** Sends a message that the other end has asked for, over all connections. Its memory is free when `done` was called. */
   sendLarge(message: Outgoing): void {
-    const { payload } = message;
+    const { payload, print, extra } = message;
     let left = Math.ceil(payload.length / MAX_FRAME_BYTES);
     const done = () => {
       if (--left === 0) message.done();
     };
     for (let offset = 0; offset < payload.length; offset += MAX_FRAME_BYTES) {
       const part = payload.subarray(offset, offset + MAX_FRAME_BYTES);
-      writeHead(this.#words, this.#headOf(KIND.data, message, offset, part.length, payload.length));
       const connection = this.connections[this.#next++ % this.connections.length] ?? this.#first;
-      connection.write(this.#head, part, done);
+      if (connection !== this.#first) this.writeHeld();
+      const end = this.#put(KIND.data, message, print, extra, offset, part.length, payload.length);
+      connection.write(this.#taken(end), part, done);
     }
+  }
+
+  /** Asks for a message: at once, or with what is written next while grants are held. */
+  grant(name: MessageName, print: Print, total: number, extra: number): void {
+    if (this.#heldBytes === MAX_HELD * HEAD_BYTES) this.writeHeld();
+    const isFirst = this.#heldBytes === 0;
+    this.#heldBytes = this.#put(KIND.grant, name, print, extra, 0, 0, total);
+    if (!this.#holds.isHolding) this.writeHeld();
+    else if (isFirst) this.#holds.add(this);
+  }
+
+  /** Writes the grants that are held. */
+  writeHeld(): void {
+    if (this.#heldBytes > 0) this.#first.write(this.#taken(this.#heldBytes), undefined);
   }
 
   /** Sends a frame without a payload. */
   signal(kind: FrameKind, name: MessageName, print: Print = NO_PRINT, total = 0, extra = 0): void {
-    writeHead(this.#words, this.#headOf(kind, { ...name, print, extra }, 0, 0, total));
-    this.#first.write(this.#head, undefined);
+    this.#first.write(this.#taken(this.#put(kind, name, print, extra, 0, 0, total)), undefined);
   }
 
   /**
@@ -119,19 +169,19 @@ export class Link {
   plan(
     kind: FrameKind,
     name: MessageName,
-    more: { readonly print: Print; readonly offset: number; readonly total: number; readonly extra: number },
+    { print, offset, total, extra }: Pick<Head, "print" | "offset" | "total" | "extra">,
     payload?: Uint8Array,
     done?: () => void,
   ): void {
     if (this.isOver) return;
     const bytes = payload?.length ?? 0;
-    writeHead(this.#words, this.#headOf(kind, { ...name, ...more }, more.offset, bytes, more.total));
+    const end = this.#put(kind, name, print, extra, offset, bytes, total);
     if (payload === undefined || bytes > EAGER_BYTES || this.#first.isBlocked) {
-      this.#first.write(this.#head, payload, done);
+      this.#first.write(this.#taken(end), payload, done);
       return;
     }
-    this.#frame.set(payload, HEAD_BYTES);
-    this.#first.write(this.#frame.subarray(0, HEAD_BYTES + bytes), undefined);
+    this.#frame.set(payload, end);
+    this.#first.write(this.#taken(end + bytes), undefined);
     done?.();
   }
 
@@ -139,9 +189,8 @@ export class Link {
   control(value: object): void {
     const text = Buffer.from(JSON.stringify(value));
     const payload = signed(this.#keys.send, this.#controlsSent++, text);
-    const name = { group: NO_GROUP, lane: 0, seq: 0, slot: 0, print: NO_PRINT, extra: 0 };
-    writeHead(this.#words, this.#headOf(KIND.control, name, 0, payload.length, payload.length));
-    this.#first.write(this.#head, payload);
+    const end = this.#put(KIND.control, NO_NAME, NO_PRINT, 0, 0, payload.length, payload.length);
+    this.#first.write(this.#taken(end), payload);
   }
 
   /** Reads what `control` made at the other end. @throws FormatError when it is not that */
@@ -160,10 +209,10 @@ export class Link {
 
   /** Says, now and then, how much room there is again. @param payloadBytes of a small message that was taken */
   took(payloadBytes: number): void {
-    this.#taken += HEAD_BYTES + payloadBytes;
-    if (this.#taken < CREDIT_STEP_BYTES) return;
-    this.signal(KIND.credit, { group: NO_GROUP, lane: 0, seq: 0, slot: 0 }, NO_PRINT, this.#taken);
-    this.#taken = 0;
+    this.#takenBytes += HEAD_BYTES + payloadBytes;
+    if (this.#takenBytes < CREDIT_STEP_BYTES) return;
+    this.signal(KIND.credit, NO_NAME, NO_PRINT, this.#takenBytes);
+    this.#takenBytes = 0;
   }
 
   /** The other end has taken so much: what was held back may go. */
@@ -192,13 +241,23 @@ export class Link {
     return this.connections[0] as Connection;
   }
 
-  #headOf(
+  /** Writes a head behind the grants that are held. @returns where it ends, and its payload begins */
+  #put(
     kind: FrameKind,
-    { group, lane, seq, slot, print, extra }: Omit<Outgoing, "payload" | "done">,
+    name: MessageName,
+    print: Print,
+    extra: number,
     offset: number,
     bytes: number,
     total: number,
-  ): Head {
-    return { kind, group, lane, seq, slot, print, extra, offset, bytes, total };
+  ): number {
+    writeHead(this.#words, this.#heldBytes / 4, kind, name, print, extra, offset, bytes, total);
+    return this.#heldBytes + HEAD_BYTES;
+  }
+
+  /** What leaves: grants that were held, and the frame behind them. */
+  #taken(end: number): Uint8Array {
+    this.#heldBytes = 0;
+    return this.#frame.subarray(0, end);
   }
 }

@@ -9,13 +9,20 @@ export interface CallBuffers {
   readonly operator: Operator | undefined;
 }
 
+/** What carries a schedule's messages. */
+export interface RoundCarrier extends Carrier {
+  /** Receives from here on may be told to their senders together, when `release` is called. */
+  readonly hold?: () => void;
+  readonly release?: () => void;
+}
+
 const NOTHING = new Uint8Array(0);
 
 export class ScheduleRun {
   readonly #schedule: Schedule;
   readonly #buffers: CallBuffers;
   readonly #reducer: Reducer;
-  readonly #carrier: Carrier;
+  readonly #carrier: RoundCarrier;
   readonly #onDone: () => void;
   readonly #scratch: number;
   #started = 0;
@@ -26,7 +33,7 @@ export class ScheduleRun {
   #isOver = false;
 
   /** @throws OutOfMemoryError for its scratch; nothing has begun then */
-  constructor(schedule: Schedule, buffers: CallBuffers, reducer: Reducer, carrier: Carrier, onDone: () => void) {
+  constructor(schedule: Schedule, buffers: CallBuffers, reducer: Reducer, carrier: RoundCarrier, onDone: () => void) {
     this.#schedule = schedule;
     this.#buffers = buffers;
     this.#reducer = reducer;
@@ -62,6 +69,7 @@ export class ScheduleRun {
   #startStrands(): void {
     if (this.#isStarting) return;
     this.#isStarting = true;
+    this.#carrier.hold?.();
     const { numStrands, strand } = this.#schedule;
     while (this.#started < numStrands && !this.#isOver) {
       const place = this.#places.pop();
@@ -69,12 +77,14 @@ export class ScheduleRun {
       const index = this.#started++;
       this.#run(strand(index), index, place);
     }
+    this.#carrier.release?.();
     this.#isStarting = false;
   }
 
   #run(strand: Strand, number: number | "opening" | "closing", place: number): void {
     this.#running++;
-    let left = 1;
+    /** Receives of each round that are not there. */
+    const missing = strand.map(({ recvs }) => recvs.length);
     let unsent = 0;
     let round = -1;
     let isTurning = false;
@@ -91,31 +101,42 @@ export class ScheduleRun {
       unsent--;
       ended();
     };
+    const receive = ({ recvs }: Round, of: number) => {
+      const arrived = () => {
+        missing[of]!--;
+        advance();
+      };
+      const slot = slotOf(number, of);
+      for (const { from, into, extra } of recvs) {
+        this.#carrier.receive(from, slot, this.#bytes(into, place), extra ?? 0, arrived);
+      }
+    };
     // Rounds may end within their own start: a loop, where each would call the next.
-    const arrived = () => {
-      left--;
-      if (left > 0 || isTurning) return;
+    const advance = () => {
+      if (isTurning) return;
       isTurning = true;
-      while (left === 0 && !this.#isOver) {
+      while ((round < 0 || missing[round] === 0) && !this.#isOver) {
         for (const step of strand[round]?.then ?? []) this.#take(step, place);
         const next: Round | undefined = strand[++round];
         if (next === undefined) {
           ended();
           return;
         }
-        left = next.recvs.length;
         unsent += next.sends.length;
+        if (next.isEarly !== true) receive(next, round);
+        // What came may say that the ranks disagree.
+        if (this.#isOver) return;
         const slot = slotOf(number, round);
         for (const { to, from, extra } of next.sends) {
           this.#carrier.send(to, slot, this.#bytes(from, place), extra ?? 0, sent);
         }
-        for (const { from, into, extra } of next.recvs) {
-          this.#carrier.receive(from, slot, this.#bytes(into, place), extra ?? 0, arrived);
-        }
       }
       isTurning = false;
     };
-    arrived();
+    isTurning = true;
+    for (const [index, one] of strand.entries()) if (one.isEarly === true) receive(one, index);
+    isTurning = false;
+    advance();
   }
 
   #ended(): void {

@@ -32,6 +32,11 @@ export interface Round {
   readonly sends: readonly SendStep[];
   readonly recvs: readonly RecvStep[];
   readonly then: readonly LocalStep[];
+  /**
+   * Its receives are asked for as the strand begins, so that senders need not wait for that later. Only where none can come
+   * before the rank has sent what lies in their memory.
+   */
+  readonly isEarly?: true;
 }
 export type Strand = readonly Round[];
 

@@ -71,18 +71,9 @@ function reading(socket: Socket) {
 
 function headOf(seq: number, bytes: number): Uint8Array {
   const words = new Int32Array(HEAD_BYTES / 4);
-  writeHead(words, {
-    kind: bytes > 0 ? KIND.data : KIND.grant,
-    group: { low: 1, high: 2 },
-    lane: 0,
-    seq,
-    slot: 0,
-    bytes,
-    offset: 0,
-    total: bytes,
-    print: { call: 0, count: 0, hash: 0 },
-    extra: 0,
-  });
+  const name = { group: { low: 1, high: 2 }, lane: 0, seq, slot: 0 };
+  const print = { call: 0, count: 0, hash: 0 };
+  writeHead(words, 0, bytes > 0 ? KIND.data : KIND.grant, name, print, 0, 0, bytes, bytes);
   return new Uint8Array(words.buffer);
 }
 

@@ -5,7 +5,7 @@ import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
 import type { HostTurns } from "./host-turns.ts";
-import type { Link } from "./link.ts";
+import type { GrantHolds, Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import type { PlanMemory } from "./plan-memory.ts";
 import type { Reducer } from "./reducer.ts";
@@ -35,6 +35,7 @@ export interface TcpContext {
   readonly reducer: Reducer;
   readonly planMemory: PlanMemory;
   readonly pump: WorkPump;
+  readonly grants: GrantHolds;
   /** What goes on in memory of this host. */
   readonly hosts: HostTurns;
   /** The way to a rank of the world; `undefined` for this one itself. */

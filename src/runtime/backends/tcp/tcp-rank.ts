@@ -18,7 +18,7 @@ import {
 import { Connection, type ConnectionListener } from "./connection.ts";
 import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf, NO_HEAD } from "./frame.ts";
 import { HostTurns } from "./host-turns.ts";
-import { Link } from "./link.ts";
+import { GrantHolds, Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
@@ -58,6 +58,7 @@ export class TcpRank implements TcpContext {
   readonly reducer = new Reducer();
   readonly planMemory = new PlanMemory(this.reducer);
   readonly hosts = new HostTurns();
+  readonly grants = new GrantHolds();
   readonly spins = new SpinBudget();
   readonly world: GroupCommunicator<TcpGroup>;
   readonly #links: readonly (Link | undefined)[];
@@ -162,7 +163,7 @@ export class TcpRank implements TcpContext {
       const writer = this.#sender.writer();
       return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener, writer);
     });
-    const link: Link = new Link(rank, address, connections, keys);
+    const link: Link = new Link(rank, address, connections, keys, this.grants);
     return link;
   }
 
