@@ -12,6 +12,8 @@ import { invariant } from "../../../core/index.ts";
 import { EAGER_BYTES } from "./frame.ts";
 import type { LocalStep, RecvStep, Round, Schedule, SendStep, Span, Strand } from "./schedule.ts";
 
+/** Up to this size a broadcast is a tree, and a reduce one message of each rank to the root. */
+const WHOLE_BYTES = 32 * 1024;
 /** Chunks that a rank works on at a time. */
 const WINDOW = 4;
 /** What the ranks hold of one chunk together, and the bounds of each one's piece. */
@@ -285,7 +287,7 @@ export function broadcast(place: Place, bytes: number, root: number): Schedule {
     ? [local({ kind: "copy", from: input(0, bytes), to: output(0, bytes) })]
     : [local()];
   const opening = dissemination(place);
-  if (bytes <= EAGER_BYTES || size <= 2) return { ...tree(place, bytes, root, copy), opening };
+  if (bytes <= WHOLE_BYTES || size <= 2) return { ...tree(place, bytes, root, copy), opening };
   // The others take turns: one gets a piece from the root and passes it on, so everybody sends.
   const relays = Array.from({ length: size - 1 }, (_, i) => (root + 1 + i) % size);
   const numStrands = Math.ceil(bytes / pieceBytesOf(place));
@@ -347,7 +349,7 @@ export function reduce(place: Place, bytes: number, root: number): Schedule {
   if (size === 1) return allReduce(place, bytes);
   const opening = dissemination(place);
   const isRoot = rank === root;
-  if (bytes <= EAGER_BYTES) {
+  if (bytes <= WHOLE_BYTES) {
     const stride = aligned(bytes);
     const recvs = others(place).map((from) => ({ from, into: scratch(from * stride, bytes) }));
     const whole = input(0, bytes);

@@ -7,12 +7,12 @@ import type { Socket } from "node:net";
 import { getSystemErrorName } from "node:util";
 import { FormatError } from "../../../core/index.ts";
 import { descriptorOf, type SocketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
-import { EAGER_BYTES, HEAD_BYTES, type Head, readHead } from "./frame.ts";
+import { COPIED_BYTES, HEAD_BYTES, type Head, readHead } from "./frame.ts";
 import type { SendThread } from "./send-thread.ts";
 
 /** What one read takes: the heads and small payloads of many messages. */
 const STAGING_BYTES = 64 * 1024;
-/** The same, behind a large payload: the next is often as large, and what is read of it with its head must be copied. */
+/** The same, behind a payload above COPIED_BYTES: the next is often as large, and what is read of it with its head must be copied. */
 const BETWEEN_BYTES = 2 * 1024;
 /** A payload with more than this to come is read to its place directly. */
 const DIRECT_BYTES = 8 * 1024;
@@ -277,7 +277,7 @@ export class Connection {
     this.#headFill = 0;
     const head = readHead(this.#headWords, this.#peer);
     this.#payload = this.#listener.begin(head);
-    if (head.bytes > 0) this.#wasLarge = head.bytes > EAGER_BYTES;
+    if (head.bytes > 0) this.#wasLarge = head.bytes > COPIED_BYTES;
     this.#filled = 0;
     this.#head = head;
     if (head.bytes === 0) this.#fill(0);

@@ -7,7 +7,7 @@ import { FormatError } from "../../../core/index.ts";
 import { signed, verifiedText } from "../../rendezvous/index.ts";
 import type { Connection } from "./connection.ts";
 import {
-  EAGER_BYTES,
+  COPIED_BYTES,
   type FrameKind,
   HEAD_BYTES,
   type Head,
@@ -76,7 +76,7 @@ export class Link {
   readonly connections: readonly Connection[];
   readonly #keys: LinkKeys;
   /** Grants that are held, and the frame that leaves behind them. */
-  readonly #frame = new Uint8Array((MAX_HELD + 1) * HEAD_BYTES + EAGER_BYTES);
+  readonly #frame = new Uint8Array((MAX_HELD + 1) * HEAD_BYTES + COPIED_BYTES);
   readonly #words = new Int32Array(this.#frame.buffer);
   readonly #holds: GrantHolds;
   #heldBytes = 0;
@@ -112,7 +112,7 @@ export class Link {
     return this.connections.some(({ isBlocked }) => isBlocked);
   }
 
-  /** Sends a message of at most EAGER_BYTES as soon as there is room for it. Its memory is free when `done` was called. */
+  /** Sends a message of at most EAGER_BYTES (frame.ts) as soon as there is room for it. Its memory is free when `done` was called. */
   sendSmall(message: Outgoing): void {
     if (this.isOver) return;
     if (this.#held.length > 0 || this.#onTheWay + HEAD_BYTES + message.payload.length > WINDOW_BYTES) {
@@ -121,9 +121,9 @@ export class Link {
     }
     this.#onTheWay += HEAD_BYTES + message.payload.length;
     const { payload, print, extra } = message;
-    const from = this.#put(KIND.data, message, print, extra, 0, payload.length, payload.length);
-    this.#frame.set(payload, from);
-    this.#first.write(this.#taken(from + payload.length), undefined);
+    const end = this.#put(KIND.data, message, print, extra, 0, payload.length, payload.length);
+    if (payload.length > COPIED_BYTES) this.#first.write(this.#taken(end), payload);
+    else this.#writeCopied(end, payload);
     message.done();
   }
 
@@ -176,12 +176,11 @@ export class Link {
     if (this.isOver) return;
     const bytes = payload?.length ?? 0;
     const end = this.#put(kind, name, print, extra, offset, bytes, total);
-    if (payload === undefined || bytes > EAGER_BYTES || this.#first.isBlocked) {
+    if (payload === undefined || bytes > COPIED_BYTES || this.#first.isBlocked) {
       this.#first.write(this.#taken(end), payload, done);
       return;
     }
-    this.#frame.set(payload, end);
-    this.#first.write(this.#taken(end + bytes), undefined);
+    this.#writeCopied(end, payload);
     done?.();
   }
 
@@ -253,6 +252,12 @@ export class Link {
   ): number {
     writeHead(this.#words, this.#heldBytes / 4, kind, name, print, extra, offset, bytes, total);
     return this.#heldBytes + HEAD_BYTES;
+  }
+
+  /** Writes a frame whose head ends at `end`, with its payload, in one call. */
+  #writeCopied(end: number, payload: Uint8Array): void {
+    this.#frame.set(payload, end);
+    this.#first.write(this.#taken(end + payload.length), undefined);
   }
 
   /** What leaves: grants that were held, and the frame behind them. */

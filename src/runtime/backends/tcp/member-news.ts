@@ -40,7 +40,10 @@ export class MemberNews {
   hear(member: number, { lane, seq, print }: Head): void {
     if (lane !== LANE.collective || seq === 0) return;
     const known = this.#heard[member];
-    if (known === undefined || known.seq < seq) this.#heard[member] = { seq, ...print };
+    if (known === undefined || known.seq < seq) {
+      const { call, count, hash } = print;
+      this.#heard[member] = { seq, call, count, hash };
+    }
   }
 
   /** @param call `undefined` when the member waits nowhere else any more */

@@ -349,7 +349,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     this.#context.options.flight.reach(call.note, "started");
     if (call.isCollective) {
       const { seq, print } = arrival;
-      this.#news.last = { seq, ...print };
+      const { call, count, hash } = print;
+      this.#news.last = { seq, call, count, hash };
       for (const inbox of this.#inboxes) inbox?.check(seq, print);
     }
     if (this.#cause !== undefined) return;

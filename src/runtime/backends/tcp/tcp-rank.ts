@@ -186,10 +186,9 @@ export class TcpRank implements TcpContext {
     else if (head.kind === KIND.wake) this.hosts.rest(TURN_WAIT_MS);
     else {
       const group = this.#groups.get(keyOf(head.group))?.driver;
-      const wasAdrift = this.#adrift.delete(payload);
-      const orphan = { from: link.rank, head, payload };
-      if (group === undefined) this.#keep(link, orphan);
-      else if (wasAdrift) this.#deliver(group, orphan);
+      const wasAdrift = this.#adrift.size > 0 && this.#adrift.delete(payload);
+      if (group === undefined) this.#keep(link, { from: link.rank, head, payload });
+      else if (wasAdrift) this.#deliver(group, { from: link.rank, head, payload });
       else if (head.bytes > 0 || head.kind === KIND.data) group.end(group.ranks.indexOf(link.rank), head, payload);
       else group.signal(group.ranks.indexOf(link.rank), head);
       if (group?.failure !== undefined) this.#dropped(link, head);
