@@ -20,18 +20,18 @@ import {
   type WireOp,
 } from "../../comm/index.ts";
 import { type Choice, Choices, choiceFor, type KernelNames, planCallOf, scalarOf } from "../../executor/internal.ts";
-import type { Carrier } from "../../hosts/index.ts";
 import { type Arrival, CallSequence, placeOf } from "../../progress/index.ts";
 import { allGather, barrier, equalParts } from "./algorithms.ts";
-import { scheduleOf } from "./choose.ts";
+import { CallRunner, type GroupMessages } from "./call-messages.ts";
 import { EAGER_BYTES, type GroupKey, LANE, NO_HEAD, type Print } from "./frame.ts";
 import { GroupPlans } from "./group-plans.ts";
 import { type CallWays, Hierarchy } from "./hierarchy.ts";
 import type { Inbox, InboxOwner } from "./inbox.ts";
+import { KnownSchedules } from "./known-schedules.ts";
 import type { PlanFrames } from "./plan-frames.ts";
 import { operatorOf, viewOf } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
-import { type CallBuffers, type RoundCarrier, ScheduleRun } from "./schedule-run.ts";
+import type { CallBuffers } from "./schedule-run.ts";
 import type { TcpContext } from "./tcp-context.ts";
 import { type CallParts, type MemoryUse, TcpWork } from "./tcp-work.ts";
 
@@ -54,20 +54,11 @@ const NO_DATA = {
 } as const;
 const NO_BUFFERS: CallBuffers = { input: NOTHING, output: NOTHING, operator: undefined };
 
-/** What runs the schedules of one collective. */
-interface Runner {
-  (schedule: Schedule, buffers: CallBuffers, firstSlot: number, done: () => void): void;
-  drop(): void;
-  /** What carries its messages, whose slots count from one on. */
-  carrierFrom(firstSlot: number): Carrier;
-}
-
 export class CallMaker {
   readonly sequence: CallSequence;
   readonly plans: GroupPlans;
   readonly hierarchy: Hierarchy;
-  /** How often each schedule served, by `collective schedule`. */
-  readonly #served = new Map<string, number>();
+  readonly #schedules = new KnownSchedules();
   readonly #choices: Choices;
   /** Messages that were sent to each member. */
   readonly sent: number[];
@@ -75,6 +66,7 @@ export class CallMaker {
   readonly #place: GroupPlace;
   readonly #key: GroupKey;
   readonly #inboxes: readonly (Inbox | undefined)[];
+  readonly #messages: GroupMessages;
   readonly #owner: InboxOwner;
 
   constructor(
@@ -94,13 +86,14 @@ export class CallMaker {
     this.#place = place;
     this.#key = key;
     this.#inboxes = inboxes;
+    this.#messages = { group: key, inboxes, grants: context.grants, reducer: context.reducer };
     this.sequence = new CallSequence(place.ranks.length);
     this.sent = place.ranks.map(() => 0);
   }
 
   /** How often each algorithm served, by `collective algorithm`. */
   get choices(): Readonly<Record<string, number>> {
-    return { ...Object.fromEntries(this.#served), ...this.hierarchy.counts, ...this.#choices.counts() };
+    return { ...this.#schedules.counts(), ...this.hierarchy.counts, ...this.#choices.counts() };
   }
 
   close(): void {
@@ -129,10 +122,10 @@ export class CallMaker {
     // -1 says that a rank gives nothing.
     const mine = new BigInt64Array([BigInt(bytes?.length ?? -1)]);
     const place = { rank, size, elementBytes: 1 };
-    const run = this.#runner(arrival);
+    const runner = new CallRunner(this.#messages, arrival);
     const start = (done: () => void) => {
       const first = { ...NO_BUFFERS, input: asBytes(mine), output: asBytes(sizes) };
-      run(allGather(place, equalParts(size, SIZE_BYTES)), first, 0, () => {
+      runner.run(allGather(place, equalParts(size, SIZE_BYTES)), first, 0, () => {
         const counts = Array.from(sizes, (bytes) => Math.max(0, Number(bytes)));
         const all = new Uint8Array(counts.reduce((a, b) => a + b, 0));
         const offsets: number[] = [];
@@ -143,7 +136,7 @@ export class CallMaker {
           at += count;
         }
         const second = { ...NO_BUFFERS, input: bytes ?? NOTHING, output: all };
-        run(allGather(place, { offsets, sizes: counts }), second, SECOND_PART, done);
+        runner.run(allGather(place, { offsets, sizes: counts }), second, SECOND_PART, done);
       });
     };
     return {
@@ -155,14 +148,14 @@ export class CallMaker {
       timeoutMs: timeoutMs ?? this.#context.options.timeoutMs,
       start,
       value: () => finish(given),
-      drop: run.drop,
+      drop: () => runner.drop(),
     };
   }
 
   #barrier(timeoutMs: number): CallParts {
     const { rank, ranks } = this.#place;
     const arrival = this.sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
-    const run = this.#runner(arrival);
+    const runner = new CallRunner(this.#messages, arrival);
     const schedule = barrier({ rank, size: ranks.length, elementBytes: 1 });
     return {
       op: "barrier",
@@ -172,14 +165,12 @@ export class CallMaker {
       sizeBytes: 0,
       timeoutMs,
       start: (done) => {
-        const call = { ...NO_DATA, op: "barrier" };
-        this.hierarchy.start(
-          call,
-          this.#ways(arrival, run, () => run(schedule, NO_BUFFERS, 0, done), done),
-        );
+        const flat = () => runner.run(schedule, NO_BUFFERS, 0, done);
+        if (this.hierarchy.isFlat("barrier", 0)) flat();
+        else this.hierarchy.start({ ...NO_DATA, op: "barrier" }, this.#ways(arrival, runner, flat, done));
       },
       value: () => undefined,
-      drop: run.drop,
+      drop: () => runner.drop(),
     };
   }
 
@@ -200,7 +191,7 @@ export class CallMaker {
     };
     const part = agreedCount(call);
     const arrival = this.sequence.of(op, dtype, part, call);
-    const run = this.#runner(arrival);
+    const runner = new CallRunner(this.#messages, arrival);
     const partBytes = part * elementBytes;
     const sizeBytes = reportedCount(op as CollectiveName, size, part) * elementBytes;
     const uses: MemoryUse[] = [];
@@ -215,16 +206,18 @@ export class CallMaker {
       timeoutMs,
       start: (done) => {
         const flat = () => {
-          const schedule = scheduleOf(call, { rank: this.#place.rank, size, elementBytes }, partBytes);
-          const choice = `${op} ${schedule.name}`;
-          this.#served.set(choice, (this.#served.get(choice) ?? 0) + 1);
-          run(schedule, buffers, 0, done);
+          const place = { rank: this.#place.rank, size, elementBytes };
+          runner.run(this.#schedules.of(call, place, partBytes), buffers, 0, done);
         };
+        if (this.hierarchy.isFlat(op, partBytes)) {
+          flat();
+          return;
+        }
         const hosted = { op, dtype, redop, root: call.root ?? 0, partBytes, sizeBytes, ...buffers };
-        this.hierarchy.start(hosted, this.#ways(arrival, run, flat, done));
+        this.hierarchy.start(hosted, this.#ways(arrival, runner, flat, done));
       },
       value: () => result,
-      drop: run.drop,
+      drop: () => runner.drop(),
     };
   }
 
@@ -245,7 +238,7 @@ export class CallMaker {
       ...this.sequence.collective(packCall(name, dtype, redop, as?.call.call.root ?? 0), count | 0, hashed),
       hashed: () => `plan ${plan.name ?? ""} (${hash}), ${opinion}`,
     };
-    const run = this.#runner(arrival);
+    const runner = new CallRunner(this.#messages, arrival);
     const uses: MemoryUse[] = [];
     if (input !== undefined) uses.push({ region: input.region, writes: call.shared?.in === "input" });
     if (output !== undefined) uses.push({ region: output.region, writes: true });
@@ -264,12 +257,12 @@ export class CallMaker {
       start: (done) => {
         if (as !== undefined) as.choice.calls++;
         const schedule = (one: Schedule, firstSlot: number, ended: () => void) =>
-          run(one, NO_BUFFERS, firstSlot, ended);
+          runner.run(one, NO_BUFFERS, firstSlot, ended);
         running.start(arrival.seq, arrival.print, schedule, done);
       },
       value: () => running.finish(),
       drop: () => {
-        run.drop();
+        runner.drop();
         running.drop();
       },
     };
@@ -311,38 +304,14 @@ export class CallMaker {
     return new TcpWork(this.#context.pump, placeOf(arrival), op, this.#place.group);
   }
 
-  /** Makes what runs the schedules of one collective. */
-  #runner({ seq, print }: Arrival): Runner {
-    let current: ScheduleRun | undefined;
-    const group = this.#key;
-    const lane = LANE.collective;
-    const { grants } = this.#context;
-    const carrierFrom = (firstSlot: number): RoundCarrier => ({
-      hold: () => grants.hold(),
-      release: () => grants.release(),
-      send: (to, slot, payload, extra, sent) => {
-        const message = { group, lane, seq, slot: firstSlot + slot, print, extra, payload, done: sent };
-        this.#inboxes[to]?.send(message);
-      },
-      receive: (from, slot, into, extra, arrived) => {
-        const name = { group, lane, seq, slot: firstSlot + slot };
-        this.#inboxes[from]?.receive(name, print, extra, into, arrived);
-      },
-    });
-    const run = (schedule: Schedule, buffers: CallBuffers, firstSlot: number, done: () => void) => {
-      current = new ScheduleRun(schedule, buffers, this.#context.reducer, carrierFrom(firstSlot), done);
-      current.start();
-    };
-    return Object.assign(run, { drop: () => current?.end(), carrierFrom });
-  }
-
   /** The ways in which a collective may be made. */
-  #ways({ seq, print }: Arrival, run: Runner, flat: () => void, done: () => void): CallWays {
+  #ways({ seq, print }: Arrival, runner: CallRunner, flat: () => void, done: () => void): CallWays {
     const disagree = (member: number, theirs: Print) => {
       const head = { ...NO_HEAD, group: this.#key, seq, print: theirs };
       this.#owner.compare(member, head, { print, extra: 0, bytes: 0 });
     };
-    return { carrier: run.carrierFrom(0), gather: run, print, disagree, flat, done };
+    const gather: CallWays["gather"] = (...call) => runner.run(...call);
+    return { carrier: runner.carrierFrom(0), gather, print, disagree, flat, done };
   }
 }
 

@@ -88,10 +88,15 @@ export class Hierarchy {
     return Object.fromEntries(this.#counts);
   }
 
+  /** Whether a call is made by a schedule that knows no hosts, whatever its size. */
+  isFlat(op: string, partBytes: number): boolean {
+    return this.#place === "flat" || !isPieced(op) || (partBytes === 0 && op !== "barrier");
+  }
+
   /** Begins a call: inside hosts and between them, or flat. */
   start(call: HostedCall, ways: CallWays): void {
-    const { op, partBytes } = call;
-    if (this.#place === "flat" || !isPieced(op) || (partBytes === 0 && op !== "barrier")) {
+    const { op } = call;
+    if (this.#place === "flat" || !isPieced(op)) {
       ways.flat();
       return;
     }

@@ -122,34 +122,38 @@ export class Reducer {
     if (parameter !== undefined) setParameter(this.memory.buffer, CONTEXT_AT, dtype, op, parameter);
     const staged = inputs.find((one) => typeof one !== "number") as Uint8Array | undefined;
     const table = this.#table;
-    const outAt = TABLE_AT + 4 * inputs.length;
+    const numInputs = inputs.length;
+    for (let i = 0; i < numInputs; i++) {
+      const one = inputs[i] as BufferPlace;
+      table[i] = typeof one === "number" ? one : STAGED_AT;
+    }
+    table[numInputs] = typeof output === "number" ? output : STAGED_AT;
+    const [inAt, outAt] = [this.#addressOf(staged, sizeBytes), this.#addressOf(output, sizeBytes)];
     for (let from = 0; from < sizeBytes; from += BLOCK_BYTES) {
       const bytes = Math.min(BLOCK_BYTES, sizeBytes - from);
-      if (staged !== undefined) this.#stage(staged, from, bytes);
-      for (let i = 0; i < inputs.length; i++) {
-        const one = inputs[i] as BufferPlace;
-        table[i] = typeof one === "number" ? one + from : STAGED_AT;
-      }
-      table[inputs.length] = typeof output === "number" ? output + from : STAGED_AT;
-      this.#reduce(kernel, TABLE_AT, inputs.length, outAt, 1, 0, bytes, CONTEXT_AT);
-      if (typeof output !== "number") this.#unstage(output, from, bytes);
+      if (staged !== undefined) this.#stage(staged, inAt, from, bytes);
+      this.#reduce(kernel, TABLE_AT, numInputs, TABLE_AT + 4 * numInputs, 1, 0, bytes, CONTEXT_AT);
+      if (typeof output !== "number") this.#unstage(output, outAt, from, bytes);
+      for (let i = 0; i <= numInputs; i++) if (table[i] !== STAGED_AT) table[i]! += BLOCK_BYTES;
     }
   }
 
-  #stage(input: Uint8Array, from: number, bytes: number): void {
-    if (isFast(input, from, bytes)) this.#copy(this.#base + STAGED_AT, this.#addresses.of(input) + from, bytes);
+  /** Where C finds a program's memory; 0 where V8 copies it: a little, or a buffer that the program has transferred. */
+  #addressOf(place: BufferPlace | undefined, sizeBytes: number): number {
+    const isFast = typeof place === "object" && sizeBytes >= COPY_BYTES && place.length >= sizeBytes;
+    return isFast ? this.#addresses.of(place) : 0;
+  }
+
+  #stage(input: Uint8Array, address: number, from: number, bytes: number): void {
+    if (address > 0) this.#copy(this.#base + STAGED_AT, address + from, bytes);
     else this.bytes(STAGED_AT, bytes).set(input.subarray(from, from + bytes));
   }
 
-  #unstage(output: Uint8Array, from: number, bytes: number): void {
-    if (isFast(output, from, bytes)) this.#copy(this.#addresses.of(output) + from, this.#base + STAGED_AT, bytes);
+  #unstage(output: Uint8Array, address: number, from: number, bytes: number): void {
+    if (address > 0) this.#copy(address + from, this.#base + STAGED_AT, bytes);
     else output.set(this.bytes(STAGED_AT, bytes), from);
   }
 }
-
-/** Whether C may copy these bytes: a program that transferred its buffer has left none there. */
-const isFast = (program: Uint8Array, from: number, bytes: number) =>
-  bytes >= COPY_BYTES && program.length >= from + bytes;
 
 /** The bytes of a program's memory. */
 export function viewOf({ storage, byteOffset, sizeBytes }: Region): Uint8Array {
@@ -157,5 +161,5 @@ export function viewOf({ storage, byteOffset, sizeBytes }: Region): Uint8Array {
 }
 
 function blockBytes(sizeBytes: number): number {
-  return Math.max(LEAST_BYTES, 2 ** Math.ceil(Math.log2(Math.max(1, sizeBytes))));
+  return Math.max(LEAST_BYTES, 2 ** (32 - Math.clz32(Math.max(1, sizeBytes) - 1)));
 }

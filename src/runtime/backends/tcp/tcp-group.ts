@@ -349,8 +349,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     this.#context.options.flight.reach(call.note, "started");
     if (call.isCollective) {
       const { seq, print } = arrival;
-      const { call, count, hash } = print;
-      this.#news.last = { seq, call, count, hash };
+      this.#news.last = { seq, call: print.call, count: print.count, hash: print.hash };
       for (const inbox of this.#inboxes) inbox?.check(seq, print);
     }
     if (this.#cause !== undefined) return;
