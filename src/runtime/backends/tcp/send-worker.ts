@@ -12,7 +12,8 @@ const {
   slots: { words, addresses, numSlots },
   wakeFd,
 } = workerData as SendWorkerData;
-const calls: SocketCalls = socketCalls();
+/** Bound once it is sure that the thread is to begin: a process that ends while a library is being loaded is aborted. */
+let calls: SocketCalls;
 const table = new Int32Array(2 * (numSlots + 1));
 const byte = new Uint8Array(1);
 const bytes = new Uint8Array(64);
@@ -94,6 +95,7 @@ function run(): void {
 if (Atomics.compareExchange(words, WORD.state, THREAD.starts, THREAD.runs) === THREAD.starts) {
   let end: number = THREAD.failed;
   try {
+    calls = socketCalls();
     run();
     end = THREAD.ended;
   } finally {
