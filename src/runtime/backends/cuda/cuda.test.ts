@@ -62,6 +62,49 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
   });
 
   it.each(["thread", "process"] as const)(
+    "opens no plan while calls of another group wait for a peer, ranks as %s",
+    { timeout: 120_000 },
+    async (isolation) => {
+      const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {};
+      const results = await launch({
+        ...common,
+        isolation,
+        env,
+        run: async (world) => {
+          const { comm, rank } = world;
+          const [one, other] = [await comm.split(0, rank), await comm.split(0, rank)];
+          const [x, y] = [world.tensor("i32", [4]), world.tensor("i32", [4])];
+          const fill = () => {
+            world.upload(x, Int32Array.of(1, 2, 3, 4));
+            world.upload(y, Int32Array.of(0, 0, 0, 0));
+          };
+          fill();
+          await one.allReduce(y);
+          const found: number[][] = [];
+          // Rank 0 has launched a call that waits for rank 1, which makes it once it has the result of the other group's call.
+          const first = rank === 0 ? one.allReduce(x) : undefined;
+          await other.allGather(y.slice(2 * rank, 2 * rank + 2), { output: y });
+          await (first ?? one.allReduce(x));
+          found.push([...(world.download(x) as Int32Array)]);
+          const before = other.stats().choices;
+          await comm.barrier();
+          fill();
+          await other.allGather(x.slice(2 * rank, 2 * rank + 2), { output: y });
+          found.push([...(world.download(y) as Int32Array)]);
+          return { found, before, after: other.stats().choices };
+        },
+      });
+      for (const { found, before, after } of results) {
+        expect(found).toEqual([
+          [2, 4, 6, 8],
+          [1, 2, 3, 4],
+        ]);
+        expect([before, after]).toEqual([{}, { "all_gather packet-all-gather@32": 1 }]);
+      }
+    },
+  );
+
+  it.each(["thread", "process"] as const)(
     "serves collectives by plans, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {

@@ -109,6 +109,13 @@ export class CommunicatorTeardown {
     if (this.#offered.size > 0) this.#withdraw();
   }
 
+  /** Whether calls of other groups than this one run on this rank's device. */
+  runsBeside(queue: CommQueue): boolean {
+    for (const other of [...this.#open, ...this.#retired])
+      if (other.queue !== queue && this.#runs(other.queue)) return true;
+    return false;
+  }
+
   /** Whether new calls of a group wait until a failed one is aborted, or a closed one is freed. */
   holdsBack(queue: CommQueue): boolean {
     if (this.#toAbort.size > 0) this.#abortWhenQuiet();

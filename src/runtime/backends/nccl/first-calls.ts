@@ -56,6 +56,11 @@ export class FirstCalls {
     this.endTurn();
   }
 
+  /** Says that the next call of a kind needs a turn again. */
+  forget(kind: CallKind): void {
+    this.#warm.delete(kind);
+  }
+
   /** Whether it is this group's turn to make a call that blocks until all its members make it. */
   turn(seq: number): boolean {
     if (this.#control.size === 1 || this.#control.turn(seq, this.#ranks)) return true;

@@ -46,6 +46,10 @@ export interface PlanRank {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly peers: PeerMemory;
+  readonly endings: {
+    /** Whether calls of other groups of this rank run on its device. */
+    runsBeside(queue: CommQueue): boolean;
+  };
   readonly settings: {
     readonly interprocess: boolean;
     /** Whether kernels here can use the memory of every other rank's device. */
@@ -72,7 +76,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
   readonly #ranges = new Map<number, readonly Range[]>();
   readonly #named = new Map<string, PlanServing | null>();
   readonly #programs = new Map<string, PlanSlot>();
-  readonly #slots = new Set<PlanSlot>();
+  readonly #slots = new Map<CallKind, PlanSlot>();
   /** Slots that made room: members may still be running them until all have met. */
   readonly #retired: PlanSlot[] = [];
   /** Nothing waits on it: what ends launches goes there. */
@@ -149,18 +153,37 @@ export class GroupPlans implements SlotOwner, CallPlans {
       this.#programs.set(name, known);
       return known;
     }
-    if (known !== undefined) this.#slots.delete(known);
-    const slot = this.#slot(plan, shape, maxBytes);
+    if (known !== undefined) this.#slots.delete(known.kind);
+    const slot = this.#slot(plan, shape, maxBytes, false);
     this.#programs.set(name, slot);
     if (this.#programs.size > MAX_PROGRAMS) {
       const [oldest] = this.#programs;
       if (oldest !== undefined) {
         this.#programs.delete(oldest[0]);
-        this.#slots.delete(oldest[1]);
         this.#retired.push(oldest[1]);
       }
     }
     return slot;
+  }
+
+  /**
+   * Opens what calls of these kinds need, in their turn. A kind whose plan stays shut needs a turn again.
+   * @returns whether the call goes on; on all members alike
+   */
+  open(kinds: readonly CallKind[], target: CallTarget): boolean {
+    for (const kind of kinds) {
+      const slot = this.#slots.get(kind);
+      if (slot === undefined) continue;
+      const goesOn = slot.open(target);
+      if (!slot.isSettled) this.#parts.queue.firstCalls.forget(kind);
+      if (!goesOn) return false;
+    }
+    return true;
+  }
+
+  mayLoad({ kernel }: PlanSlot): boolean {
+    const { rank, queue } = this.#parts;
+    return LoadedPlan.isKernelLoaded(rank.at.device, kernel) || !rank.endings.runsBeside(queue);
   }
 
   load(slot: PlanSlot): LoadedPlan {
@@ -233,18 +256,22 @@ export class GroupPlans implements SlotOwner, CallPlans {
   }
 
   met(): void {
-    for (const slot of this.#retired.splice(0)) slot.close();
+    for (const slot of this.#retired.splice(0)) {
+      // One that nobody has opened yet may have calls that wait: those are refused.
+      if (slot.isSettled) this.#slots.delete(slot.kind);
+      slot.close();
+    }
   }
 
   /** Ends launches that wait for members: the group has failed. */
   abort(): void {
     if (this.#aside === undefined) return;
-    for (const slot of [...this.#slots, ...this.#retired]) slot.abort(this.#aside);
+    for (const slot of this.#slots.values()) slot.abort(this.#aside);
   }
 
   /** Gives back everything, when all members are done with the group. */
   close(): void {
-    for (const slot of [...this.#slots, ...this.#retired]) slot.close();
+    for (const slot of this.#slots.values()) slot.close();
     this.#slots.clear();
     this.#retired.length = 0;
     this.#aside?.close();
@@ -259,12 +286,12 @@ export class GroupPlans implements SlotOwner, CallPlans {
     return rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
   }
 
-  #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number): PlanSlot {
+  #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {
     const { rank } = this.#parts;
     const kernel = kernelFor(plan, rank.at.device.info, shape, rank.settings.interprocess);
     const kind = FIRST_PLAN_KIND + this.#numKinds++;
-    const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes });
-    this.#slots.add(slot);
+    const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes, isReplaceable });
+    this.#slots.set(kind, slot);
     return slot;
   }
 
@@ -301,7 +328,7 @@ export class GroupPlans implements SlotOwner, CallPlans {
     const { plan, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShapeOf(served) };
-    return new PlanServing(this, this.#slot(plan, shape, maxBytes), choice, worksInPlace);
+    return new PlanServing(this, this.#slot(plan, shape, maxBytes, true), choice, worksInPlace);
   }
 }
 
@@ -329,7 +356,7 @@ class PlanServing implements Serving {
   }
 
   launch({ dtype, count, send, recv }: NcclCall, target: CallTarget): boolean {
-    const loaded = this.slot.opened(target);
+    const { loaded } = this.slot;
     if (loaded === undefined) {
       if (this.slot.refusal !== undefined) this.#plans.choices?.refused(this.#choice, this.slot.refusal.message);
       return false;

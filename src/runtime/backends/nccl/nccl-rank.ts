@@ -62,7 +62,7 @@ export class NcclRank implements NcclContext {
   communicator(group: string, ranks: readonly number[], control: GroupControl, opening: Opening): NcclCommunicator {
     const { blocking, flightTimings, registrations } = this.settings;
     const stream = CudaStream.create(this.at.device);
-    const queue = new CommQueue({
+    const queue: CommQueue = new CommQueue({
       library: this.library,
       at: this.at,
       control,
@@ -91,6 +91,7 @@ export class NcclRank implements NcclContext {
       }),
       endings: this.endings,
       opened: (comm) => registrations?.opened(comm),
+      opens: (kinds, target) => plans.open(kinds, target),
       failed: () => plans.abort(),
     });
     const { member } = control;

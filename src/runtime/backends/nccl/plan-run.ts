@@ -65,7 +65,7 @@ export function prepareRun(
       hashed: () => `plan ${plan.name ?? ""} (${hash}), ${opinion}`,
     };
     const launch = (at: CallTarget) => {
-      const loaded = slot.opened(at);
+      const { loaded } = slot;
       if (loaded === undefined) return;
       if (choice !== undefined) choice.calls++;
       if (scalar !== undefined) loaded.scalar = scalar;

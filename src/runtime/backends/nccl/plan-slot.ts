@@ -11,11 +11,17 @@ import type { CallKind } from "../../progress/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 
 /** What a member says when it has its part, in words of 4 bytes: whether it has, of which kernel, where, and why not. */
-const SAID = { failed: 0, kernel: 1, note: 2, text: 24, words: 24 + 64 } as const;
+const SAID = { answer: 0, kernel: 1, note: 2, text: 24, words: 24 + 64 } as const;
+/** `early`: not while calls of other groups run on its device. `late`: nor has it any more patience. */
+const ANSWERS = { ready: 0, failed: 1, early: 2, late: 3 } as const;
+/** How long a call waits for a moment to open its plan before NCCL serves it, where NCCL can, ms. */
+const PATIENCE_MS = 50;
 
 /** What a slot needs of its group. */
 export interface SlotOwner {
   readonly member: number;
+  /** Whether the kernel can be loaded without waiting for calls of other groups, which may wait for this thread. */
+  mayLoad(slot: PlanSlot): boolean;
   /** Loads the plan's kernel here, and takes room for it. */
   load(slot: PlanSlot): LoadedPlan;
   /** Tells all members the words of each. Blocks until all have come. @throws the group's failure */
@@ -32,18 +38,28 @@ export class PlanSlot {
   readonly kernel: GeneratedKernel;
   /** The largest size, bytes of the larger of a rank's two buffers. */
   readonly maxBytes: number;
+  /** Whether NCCL can serve its calls too. */
+  readonly isReplaceable: boolean;
   readonly #owner: SlotOwner;
+  /** This member's part, while others do not have theirs. */
+  #own: LoadedPlan | undefined;
   #loaded: LoadedPlan | undefined;
+  /** When members first came to open it. */
+  #firstTried: number | undefined;
   #refusal: ChoraleError | undefined;
   #closed = false;
 
-  constructor(owner: SlotOwner, parts: Pick<PlanSlot, "kind" | "plan" | "dtype" | "kernel" | "maxBytes">) {
+  constructor(
+    owner: SlotOwner,
+    parts: Pick<PlanSlot, "kind" | "plan" | "dtype" | "kernel" | "maxBytes" | "isReplaceable">,
+  ) {
     this.#owner = owner;
     this.kind = parts.kind;
     this.plan = parts.plan;
     this.dtype = parts.dtype;
     this.kernel = parts.kernel;
     this.maxBytes = parts.maxBytes;
+    this.isReplaceable = parts.isReplaceable;
   }
 
   /** Why no member could open it, once that is known. */
@@ -51,25 +67,46 @@ export class PlanSlot {
     return this.#refusal;
   }
 
-  /** The plan, opened now if need be; `undefined` when a member could not open it. @throws the group's failure */
-  opened(target: CallTarget): LoadedPlan | undefined {
-    if (this.#loaded === undefined && this.#refusal === undefined) this.#open(target);
+  /** The plan, once all members have opened it. */
+  get loaded(): LoadedPlan | undefined {
     return this.#loaded;
   }
 
-  #open(target: CallTarget): void {
+  /** Whether it was opened, or refused. */
+  get isSettled(): boolean {
+    return this.#loaded !== undefined || this.#refusal !== undefined;
+  }
+
+  /**
+   * Opens the plan, if that may be done now: all members come to it together.
+   * @returns whether the call goes on: with the plan, or without it where NCCL serves it. On no member otherwise
+   * @throws the group's failure
+   */
+  open(target: CallTarget): boolean {
+    if (this.isSettled) return true;
     const { member } = this.#owner;
+    this.#firstTried ??= performance.now();
     const own = new Int32Array(SAID.words);
     own[SAID.kernel] = createHash("sha256").update(this.kernel.source).digest().readInt32LE(0);
-    let loaded: LoadedPlan | undefined;
-    let error = attempt(own, () => {
-      loaded = this.#owner.load(this);
-      own.set(loaded.describe(), SAID.note);
-    });
+    let error: ChoraleError | undefined;
+    if (this.#own === undefined && !this.#owner.mayLoad(this)) {
+      const isLate = this.isReplaceable && performance.now() - this.#firstTried > PATIENCE_MS;
+      own[SAID.answer] = isLate ? ANSWERS.late : ANSWERS.early;
+    } else {
+      error = attempt(own, () => {
+        this.#own ??= this.#owner.load(this);
+        own.set(this.#own.describe(), SAID.note);
+      });
+    }
     const said = this.#owner.tell(own, target);
     this.#owner.met();
     const others = said.findIndex((words) => words[SAID.kernel] !== own[SAID.kernel]);
-    let failed = said.findIndex((words) => words[SAID.failed] === 1);
+    let failed = said.findIndex((words) => words[SAID.answer] === ANSWERS.failed);
+    const answers = said.map((words) => words[SAID.answer]);
+    if (failed < 0 && others < 0 && Math.max(...(answers as number[])) >= ANSWERS.early)
+      return answers.includes(ANSWERS.late);
+    const loaded = this.#own;
+    this.#own = undefined;
     if (failed < 0 && others >= 0) {
       failed = others;
       error = new UnsupportedError(`a plan of other choices than rank ${others}'s`, "all ranks must have the same");
@@ -79,15 +116,16 @@ export class PlanSlot {
       error = attempt(connected, () => loaded?.connect(said.map((words) => words.slice(SAID.note, SAID.text))));
       // Nobody launches before everybody can.
       const again = this.#owner.tell(connected, target);
-      failed = again.findIndex((words) => words[SAID.failed] === 1);
+      failed = again.findIndex((words) => words[SAID.answer] === ANSWERS.failed);
       if (failed >= 0 && failed !== member) error ??= toldBy(failed, again[failed] as Int32Array, this.plan);
     } else if (failed !== member) error ??= toldBy(failed, said[failed] as Int32Array, this.plan);
     if (failed < 0 && !this.#closed) {
       this.#loaded = loaded;
-      return;
+      return true;
     }
     loaded?.close();
     this.#refusal = error ?? new UnsupportedError(this.plan.name ?? "the plan", "its group was closed");
+    return true;
   }
 
   /** Ends launches on all members: see `LoadedPlan.abort`. */
@@ -98,6 +136,8 @@ export class PlanSlot {
   /** Gives back what it holds. No member may be running it, nor will. */
   close(): void {
     this.#closed = true;
+    this.#own?.close();
+    this.#own = undefined;
     this.#loaded?.close();
     this.#loaded = undefined;
   }
@@ -110,7 +150,7 @@ function attempt(words: Int32Array, fn: () => void): ChoraleError | undefined {
     return undefined;
   } catch (error) {
     if (!(error instanceof ChoraleError)) throw error;
-    words[SAID.failed] = 1;
+    words[SAID.answer] = ANSWERS.failed;
     const room = new Uint8Array(words.buffer, 4 * SAID.text);
     new TextEncoder().encodeInto(error.message, room);
     return error;

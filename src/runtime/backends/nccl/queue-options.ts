@@ -2,7 +2,7 @@
 
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { CudaStream, RankDevice } from "../../device/index.ts";
-import type { CallQueueOptions } from "../../progress/index.ts";
+import type { CallKind, CallQueueOptions } from "../../progress/index.ts";
 import type { Completion } from "./completion.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { Opening } from "./nccl-entry.ts";
@@ -32,6 +32,8 @@ export interface QueueOptions<Q> extends CallQueueOptions {
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;
+  /** Opens the plans that calls of these kinds need, in their turn. @returns whether the call may be made now */
+  readonly opens: (kinds: readonly CallKind[], target: CallTarget) => boolean;
   /** The group has failed: what is on the device beside NCCL's kernels is to end. */
   readonly failed: () => void;
   /** How communicators of this rank end. */

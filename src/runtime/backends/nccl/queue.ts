@@ -229,7 +229,20 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     if (entry.ready !== undefined) return this.guard(entry.ready) === true;
     if (entry.step !== undefined) return this.#takesStep(entry.step);
     if (!this.options.control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
-    return this.firstCalls.takesTurn(entry);
+    if (!this.firstCalls.takesTurn(entry)) return false;
+    if (this.#takesStep(() => this.#opens(entry))) return true;
+    // Too early: others go on meanwhile.
+    this.firstCalls.made(entry);
+    this.options.poller.hurry();
+    return false;
+  }
+
+  /** In its turn: opens the plans that a call needs. @returns whether it may be made */
+  #opens({ kinds }: Entry): boolean {
+    const { at, endings, opens } = this.options;
+    endings.beforeIssue();
+    at.device.activate();
+    return opens(kinds, this.target);
   }
 
   #takesStep(step: () => boolean): boolean {

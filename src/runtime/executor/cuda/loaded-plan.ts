@@ -7,21 +7,20 @@ import { chunkBytesOf, type ExecutionPlan, proofOf, shapeOf } from "../../../aut
 import { type DType, UnsupportedError } from "../../../core/index.ts";
 import {
   type Allocation,
+  type CudaDevice,
   type CudaDeviceInfo,
   type CudaKernel,
-  CudaModule,
   type CudaStream,
   KernelArguments,
   type LaunchShape,
   type PeerMemory,
   type PinnedBuffer,
   type RankDevice,
-  requireNvrtc,
 } from "../../device/index.ts";
-import { compileCached } from "./cubin-cache.ts";
 import { numTurns } from "./engine-sends.ts";
 import { EngineStreams } from "./engine-streams.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
+import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 import { COUNTER_STRIDE, LAUNCH_WORDS } from "./launch-layout.ts";
 import { launchWords, packetBytes, type WindowSizes, windowBytes, writeWord } from "./launch-words.ts";
 
@@ -119,6 +118,14 @@ export class LoadedPlan {
   #engine: EngineStreams | undefined;
   #closed = false;
 
+  /**
+   * Whether the kernel is on a device, because another plan brought it there. Otherwise the driver waits, as the plan is loaded, for
+   * whatever runs on the device.
+   */
+  static isKernelLoaded(device: CudaDevice, kernel: GeneratedKernel): boolean {
+    return isLoaded(device, kernel.source);
+  }
+
   /** @throws UnavailableError without NVRTC, NativeError with the compiler's log, OutOfMemoryError; nothing is held then */
   constructor(parts: LoadedPlanParts) {
     const { plan, rank, kernel, maxBytes, at, peers, stream } = parts;
@@ -127,9 +134,8 @@ export class LoadedPlan {
     this.#maxChunkBytes = largestChunk(plan, maxBytes);
     this.#sizes = windowBytes(kernel, this.#maxChunkBytes);
     this.#shape = { grid: [kernel.blocks[rank]!], block: [kernel.threads] };
-    const cubin = compileCached(requireNvrtc(), kernel.source, at.device.info.computeCapability);
     try {
-      const module = this.#take(CudaModule.load(at.device, cubin), (made) => made.close());
+      const module = this.#take(useModule(at.device, kernel.source), () => releaseModule(at.device, kernel.source));
       this.#entry = module.kernel(kernel.entry);
       const fromPool = (pool: typeof at.pool, bytes: number, label: string) =>
         this.#take(pool.allocate(bytes, stream, label), (made) => pool.free(made));
