@@ -73,6 +73,7 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
         run: async (world) => {
           const { comm, rank } = world;
           const [one, other] = [await comm.split(0, rank), await comm.split(0, rank)];
+          if (one === undefined || other === undefined) throw new Error("no group");
           const [x, y] = [world.tensor("i32", [4]), world.tensor("i32", [4])];
           const fill = () => {
             world.upload(x, Int32Array.of(1, 2, 3, 4));
