@@ -4,10 +4,6 @@
  * top. All ranks share it under one lock, so memory that one rank frees serves every other, and each change takes a few steps
  * however many blocks there are: garbage collection frees tensors by the ten thousand. Blocks are aligned to 128 bytes, and
  * have a header of as many before them.
- *
- * Any two blocks are a multiple of 256 bytes apart. Processors hold a load back behind a store whose address has the same last
- * twelve bits, and the kernels load 128 bytes further on than they store: between buffers of 16 KiB that were 128 bytes more
- * apart than a multiple of 4 KiB a copy took half as long again, 0.33 us for 0.21.
  */
 import { InvariantError, OutOfMemoryError } from "../../../core/index.ts";
 import { runningTime } from "../../comm/index.ts";
@@ -157,8 +153,7 @@ export class Heap {
    * @throws OutOfMemoryError
    */
   allocate(bytes: number, zeroed = true): number {
-    // An even number of lines, header included, keeps blocks 256 bytes apart.
-    const units = 2 * Math.ceil((Math.ceil(Math.max(bytes, 1) / LINE) + 1) / 2);
+    const units = Math.ceil(Math.max(bytes, 1) / LINE) + 1;
     const { block, dirtyUnits } = this.locked(() => this.#take(units, bytes));
     const address = (block + 1) * LINE;
     if (zeroed && dirtyUnits > 1) this.#zero(address, (dirtyUnits - 1) * LINE);
