@@ -97,12 +97,13 @@ async function prepare(
   await run(3);
   let callMs = await callMsOf(Math.min(await run(5), await run(5), await run(5)), 5);
   const callsIn = (ms: number, least: number, most: number) => Math.min(most, Math.max(least, Math.round(ms / callMs)));
-  // Calls that nothing is compiled for take a hundred times as long: how many fill a loop is seen as they warm up. Compilers
-  // work on threads of their own: ranks that spin on all cores must let them.
+  // Calls that nothing is compiled for take a hundred times as long: how many fill a loop is seen as they warm up, by the last
+  // round, as a lucky one would have loops of seconds on a busy machine. Compilers work on threads of their own: ranks that
+  // spin on all cores must let them.
   const longer = first ? FIRST_LONGER : 1;
   for (let left = job.warmup === undefined ? ROUNDS : Math.min(job.warmup, 1); left > 0; left--) {
     const each = job.warmup ?? Math.ceil(callsIn(WARM_MS * longer, 4, WARM_CALLS * longer) / ROUNDS);
-    callMs = Math.min(callMs, await callMsOf(await run(each), each));
+    callMs = await callMsOf(await run(each), each);
     Atomics.wait(cell, 0, 0, 2);
   }
   return { step, iterations: steps(fixed ?? callsIn(BUDGET_MS / job.repeats, 5, MAX_ITERATIONS)) * step.calls };
