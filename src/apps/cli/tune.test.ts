@@ -48,7 +48,7 @@ describe("chorale tune --fit", () => {
     expect(fitted.rows[0]!.timeUs).not.toBe(plain.rows[0]!.timeUs);
   });
   // A hundred rows simulated for every step: seconds of a core of its own.
-  it("fits NCCL's model to NCCL's rows", { timeout: 120_000 }, async () => {
+  it("fits NCCL's model to NCCL's rows", { timeout: 600_000 }, async () => {
     const { code, out } = await runCli(...fit.map((arg) => (arg === "all_gather" ? "all_reduce" : arg)), "--json");
     expect(code).toBe(0);
     const { nccl, fit: found } = JSON.parse(out) as {

@@ -13,6 +13,8 @@ const ranksOf = (entry: AlgorithmEntry) => {
   return [2, 3, 4, 5, 8, ...((ALGORITHMS.indexOf(entry) + choice) % 3 === 0 ? [15] : [])];
 };
 const ROOTED = ["broadcast", "reduce", "gather", "scatter"];
+/** Of interleavings: each compared with what the collective means. */
+const SEEDS = (isFull ? [1, 2, 3, 4] : [1, 2]).map((seed) => seed + choice);
 const promises = { outputAtRankEnd: true, reuseAtRankEnd: true };
 
 describe.each(ALGORITHMS)("$name", (entry) => {
@@ -34,8 +36,7 @@ describe.each(ALGORITHMS)("$name", (entry) => {
     for (const numRanks of [2, 3, 4, 5, 6].filter(entry.legal)) {
       for (const inPlace of entry.inPlace ? [false, true] : [false]) {
         const plan = compile(entry.make({ numRanks, inPlace, root: numRanks - 1 }), { verify: false });
-        for (let seed = 1; seed <= 4; seed++)
-          expect(interpret(plan, seed), `${numRanks} ranks, seed ${seed}`).toBeUndefined();
+        for (const seed of SEEDS) expect(interpret(plan, seed), `${numRanks} ranks, seed ${seed}`).toBeUndefined();
       }
     }
   });
@@ -48,15 +49,16 @@ describe.each(ALGORITHMS)("$name", (entry) => {
     for (const variant of variants) {
       const plan = compile(entry.make({ numRanks, ...variant }), { verify: false });
       expect(verifyPlan(plan, { promises }).findings).toEqual([]);
-      for (let seed = 1; seed <= 4; seed++) expect(interpret(plan, seed), JSON.stringify(variant)).toBeUndefined();
+      for (const seed of SEEDS) expect(interpret(plan, seed), JSON.stringify(variant)).toBeUndefined();
     }
   });
 
   it("compiles to the same plan again", () => {
     const numRanks = entry.legal(3) ? 3 : 4;
     const program = entry.make({ numRanks });
-    expect(hashPlan(compile(program))).toBe(hashPlan(compile(program)));
-    expect(hashPlan(compile(entry.make({ numRanks })))).toBe(hashPlan(compile(program)));
+    const hashOf = (made: typeof program) => hashPlan(compile(made, { verify: false }));
+    const hash = hashOf(program);
+    expect([hashOf(program), hashOf(entry.make({ numRanks }))]).toEqual([hash, hash]);
   });
 });
 
