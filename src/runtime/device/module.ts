@@ -2,7 +2,6 @@
 import { ClosedError, InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { CUDA_STATUS, type Nvrtc } from "../../foreign/cuda/index.ts";
-import type { NativeValue } from "../../foreign/native/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { moduleImage } from "./module-image.ts";
@@ -257,9 +256,13 @@ export class CudaKernel {
     this.#checkArguments(args);
     const [gx, gy = 1, gz = 1] = shape.grid;
     const [bx, by = 1, bz = 1] = shape.block;
-    const launch: readonly NativeValue[] = [gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0];
-    const on = streamHandle(this.device, stream);
-    this.device.call("cuLaunchKernel", this.name, this.#live, ...launch, on, args.pointers, null);
+    const { device } = this;
+    const [on, kernel] = [streamHandle(device, stream), this.#live];
+    device.activate();
+    // What `device.call` does, without gathering the arguments and spreading them again: small calls launch once each.
+    const launch = device.driver.api.cuLaunchKernel;
+    const status = launch(kernel, gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0, on, args.pointers, null);
+    if (status !== CUDA_STATUS.success) device.fail("cuLaunchKernel", status, this.name);
     stream.touched = true;
   }
 }

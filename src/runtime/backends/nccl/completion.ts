@@ -18,6 +18,7 @@ export class Completion implements LaunchEnds {
   readonly #stream: CudaStream;
   readonly #flag: PinnedBuffer;
   readonly #done: Int32Array;
+  readonly address: number;
   #marker = 0;
 
   constructor(at: RankDevice, stream: CudaStream) {
@@ -26,10 +27,7 @@ export class Completion implements LaunchEnds {
     this.#flag = at.pinned.take(4);
     this.#done = new Int32Array(this.#flag.buffer, 0, 1);
     this.#done[0] = 0;
-  }
-
-  get address(): bigint {
-    return this.#flag.deviceAddress;
+    this.address = Number(this.#flag.deviceAddress);
   }
 
   /** The last number that something on the stream writes, or will. */
@@ -48,7 +46,7 @@ export class Completion implements LaunchEnds {
     const marker = ++this.#marker;
     device.activate();
     const write = device.driver.api.cuStreamWriteValue32_v2;
-    const status = write(this.#stream.handle, this.#flag.deviceAddress, marker >>> 0, 0);
+    const status = write(this.#stream.handle, this.address, marker >>> 0, 0);
     if (status !== CUDA_STATUS.success) device.fail("cuStreamWriteValue32_v2", status, "completion");
     return marker;
   }

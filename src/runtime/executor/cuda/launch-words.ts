@@ -74,9 +74,13 @@ export interface LaunchValues {
   readonly scalar?: bigint;
 }
 
+const WORD_AT = Object.fromEntries(LAUNCH_WORDS.map((name, i) => [name, 2 * i])) as Readonly<
+  Record<LaunchWord, number>
+>;
+
 /** Writes a whole number below 2^53 as a word of 8 bytes, given as pairs of 4, without making a BigInt. */
 export function writeWord(halves: Uint32Array, name: LaunchWord, value: number): void {
-  const at = 2 * LAUNCH_WORDS.indexOf(name);
+  const at = WORD_AT[name];
   halves[at] = value >>> 0;
   halves[at + 1] = Math.floor(value / 2 ** 32);
 }

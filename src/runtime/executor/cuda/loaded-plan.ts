@@ -75,7 +75,7 @@ export function kernelFor(
 /** Where launches of a stream write that they have ended: an increasing number each, in memory that the host reads. */
 export interface LaunchEnds {
   /** As the device sees it. */
-  readonly address: bigint;
+  readonly address: number;
   /** The number of the launch that comes next on the stream. */
   next(): number;
 }
@@ -222,7 +222,7 @@ export class LoadedPlan {
       this.#launchWithEngine(stream, Number(input), this.kernel.engine, args);
       return;
     }
-    writeWord(halves, "done", Number(ends?.address ?? 0));
+    writeWord(halves, "done", ends?.address ?? 0);
     writeWord(halves, "turn", ends?.next() ?? 0);
     this.#entry.launch(stream, this.#shape, args);
   }
