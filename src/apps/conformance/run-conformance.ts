@@ -96,10 +96,12 @@ export async function runConformance(options: ConformanceOptions = {}): Promise<
   const seed = options.seed ?? Math.floor(Math.random() * 2 ** 31);
   const began = Date.now();
   const wanted = options.ranks ?? RANK_COUNTS;
-  const matches = (name: string) => options.filter === undefined || name.includes(options.filter);
-  const everything = options.only === "behaviour" ? [] : allCases(wanted).filter((c) => matches(describeCase(c)));
+  const { filter } = options;
+  const matching = <T>(cases: readonly T[], nameOf: (one: T) => string) =>
+    filter === undefined ? cases : cases.filter((one) => nameOf(one).includes(filter));
+  const everything = options.only === "behaviour" ? [] : matching(allCases(wanted), describeCase);
   const data = options.full ? everything : pairwise(everything, seed);
-  const behaviour = options.only === "data" ? [] : SEMANTIC_CASES.filter((c) => matches(c.name));
+  const behaviour = options.only === "data" ? [] : matching(SEMANTIC_CASES, ({ name }) => name);
   const total = data.length + behaviour.length;
   const failed = new Map<string, string[]>();
   const times: { name: string; ms: number }[] = [];
