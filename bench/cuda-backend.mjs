@@ -2,10 +2,9 @@
  * What the cuda backend serves beside NCCL, on two GPUs: every size by replay of captured calls, in turn, results checked on
  * fresh inputs; then call by call. After `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/cuda-backend.mjs [thread|process] [--ops all_reduce,...] [--dtypes f32,bf16]
- *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--choices FILE.json] [--engines] [--calls] [--json]
+ *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--choices FILE.json] [--calls] [--json]
  * --candidates: by operation, [{ use, from, to }]: labels of `algorithm:` and the sizes to try them at, to find what a table
  *   should say. --choices: a table in the place of this machine's own. A call that no plan serves counts as NCCL's.
- * --engines: candidates of 4 MiB and more whose data copy engines send, beside what serves now.
  * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn. --ops none: that alone.
  */
 import { readFileSync } from "node:fs";
@@ -22,7 +21,6 @@ const config = {
     to: { type: "string", default: String(256 << 20) },
     candidates: { type: "string" },
     choices: { type: "string" },
-    engines: { type: "boolean", default: false },
     calls: { type: "boolean", default: false },
     json: { type: "boolean", default: false },
   },
@@ -35,31 +33,6 @@ const sizes = [];
 for (let bytes = Number(values.from); bytes <= Number(values.to); bytes *= 4) sizes.push(bytes);
 /** By operation: labels, each with the sizes that it is tried at. */
 const candidates = values.candidates === undefined ? {} : JSON.parse(readFileSync(values.candidates, "utf8"));
-/** Which algorithm's sends copy engines can do, by operation, and in how many pieces of which size, on how many streams. */
-const ENGINE_ALGORITHMS = {
-  all_gather: "staged-all-gather",
-  reduce_scatter: "streaming-reduce-scatter",
-  all_reduce: "streaming-all-reduce",
-  all_to_all: "staged-all-to-all",
-  broadcast: "staged-broadcast",
-  reduce: "staged-reduce",
-  gather: "staged-gather",
-  scatter: "staged-scatter",
-};
-const ENGINE_SHAPES = [
-  "*32@512.unit64K.engine",
-  "*32@512.unit128K.engine",
-  "*32@512.unit256K.engine",
-  "*32@512.unit256K.engine1",
-  "*32@512.unit512K.engine",
-  "*32@512.unit1M.engine",
-  "*64@512.unit128K.engine",
-];
-if (values.engines)
-  for (const [op, name] of Object.entries(ENGINE_ALGORITHMS)) {
-    candidates[op] ??= [];
-    for (const shape of ENGINE_SHAPES) candidates[op].push({ use: name + shape, from: 4 << 20, to: Number(values.to) });
-  }
 
 const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
   const { upload, download } = await import("chorale/device");

@@ -27,7 +27,6 @@ export const CUDA_PROTOTYPES = {
   cuMemcpyHtoDAsync_v2: "int cuMemcpyHtoDAsync_v2(uint64_t to, void *from, size_t bytes, void *stream)",
   cuMemcpyDtoHAsync_v2: "int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)",
   cuMemcpyDtoDAsync_v2: "int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)",
-  cuMemcpy2DAsync_v2: "int cuMemcpy2DAsync_v2(void *copy, void *stream)",
   cuMemcpyPeerAsync:
     "int cuMemcpyPeerAsync(uint64_t to, void *toContext, uint64_t from, void *fromContext, size_t bytes, void *stream)",
   cuMemsetD8Async: "int cuMemsetD8Async(uint64_t to, uint8_t value, size_t bytes, void *stream)",

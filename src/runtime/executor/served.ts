@@ -35,7 +35,7 @@ export interface Served {
   readonly label: string;
 }
 
-/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `unit128K`, `engine`. */
+/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `unit128K`. */
 export interface ServedShape {
   /** Of a block. */
   readonly threads?: number;
@@ -43,8 +43,6 @@ export interface ServedShape {
   readonly packets?: PacketFormat;
   /** Units of 16 bytes that a thread loads before it stores. */
   readonly unroll?: number;
-  /** Streams on which copy engines send, in place of the kernel. */
-  readonly engine?: number;
   /** What a streaming algorithm sends before it says so. */
   readonly unitBytes?: number;
 }
@@ -73,15 +71,12 @@ export interface RegisteredAlgorithm {
 const MAX_INSTANCES = 256;
 const MAX_CHUNKS = 1024;
 
-/** Of `engine` alone: one copy is set up while another runs. */
-const ENGINE_STREAMS = 2;
-
 /** The words of a shape. @returns undefined for a word that is none, or one that comes twice */
 function parseShape(text: string): ServedShape | undefined {
   const shape: { -readonly [K in keyof ServedShape]: ServedShape[K] } = {};
   for (const word of text.split(".")) {
-    const [, threads, unroll, packets, engine, streams, unit, scale] =
-      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|(lines|words)|(engine)([1-4])?|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
+    const [, threads, unroll, packets, unit, scale] =
+      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|(lines|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
     const found: ServedShape | undefined =
       threads !== undefined && Number(threads) % 32 === 0 && Number(threads) <= 1024
         ? { threads: Number(threads) }
@@ -89,11 +84,9 @@ function parseShape(text: string): ServedShape | undefined {
           ? { unroll: Number(unroll) }
           : packets !== undefined
             ? { packets: packets as PacketFormat }
-            : engine !== undefined
-              ? { engine: Number(streams ?? ENGINE_STREAMS) }
-              : unit !== undefined
-                ? { unitBytes: Number(unit) * (scale === "M" ? 1 << 20 : 1 << 10) }
-                : undefined;
+            : unit !== undefined
+              ? { unitBytes: Number(unit) * (scale === "M" ? 1 << 20 : 1 << 10) }
+              : undefined;
     if (found === undefined || Object.keys(found).some((key) => key in shape)) return undefined;
     Object.assign(shape, found);
   }
@@ -114,7 +107,7 @@ export function parseServed(label: string, kernels: readonly string[], argument 
   const shape = match?.[4] === undefined ? undefined : parseShape(match[4]);
   const isShaped = match?.[4] !== undefined;
   if (match === null || instances > MAX_INSTANCES || (chunks ?? 1) > MAX_CHUNKS || isShaped !== (shape !== undefined)) {
-    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K.engine for a kernel's shape`;
+    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K for a kernel's shape`;
     throw new InvalidArgumentError(argument, label, accepted);
   }
   const name = match[1] as string;

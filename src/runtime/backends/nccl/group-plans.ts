@@ -390,9 +390,7 @@ const ALL_GATHER = {
 } as const satisfies Partial<NcclCall>;
 
 /** What a label says of the kernel; a streaming algorithm's unit is a matter of its plan. */
-export function kernelShapeOf(
-  served: Served | undefined,
-): Pick<KernelShape, "threads" | "packets" | "unroll" | "engine"> {
+export function kernelShapeOf(served: Served | undefined): Pick<KernelShape, "threads" | "packets" | "unroll"> {
   const { unitBytes: _, ...shape } = served?.shape ?? {};
   return shape;
 }

@@ -8,7 +8,6 @@ import { planFromJson, planToJson } from "../../../authoring/interchange/index.t
 import { compile } from "../../../authoring/language/index.ts";
 import { PlanError } from "../../../core/index.ts";
 import { generateCuda } from "./generate.ts";
-import { windowBytes } from "./launch-words.ts";
 import { largestChunk } from "./loaded-plan.ts";
 
 const make = (name: string, instances = 1, numRanks = 2) =>
@@ -124,25 +123,6 @@ describe("the source", () => {
     expect(generateCuda(make("read-reduce-scatter"), promises).runsAhead).toBe(false);
   });
 
-  it("keeps of a plan whose data copy engines send what they do not, behind a gate", () => {
-    const options = { dtype: "f32", endsAlone: true, engine: 2 } as const;
-    const kernel = generateCuda(make("staged-all-gather", 4), options);
-    expect(kernel.blocks).toEqual([8, 8]);
-    expect(ownPart(kernel.source)).not.toContain("put rank");
-    expect(kernel.source).toContain("FLAGS[NUM_RANKS] = {4, 4};");
-    expect(ownPart(kernel.source)).not.toContain("tellBegun(L, rank, launch);");
-    expect(windowBytes(kernel, 1 << 16).slots).toBe(1);
-    // A rank that only receives, and one that only sends.
-    expect(generateCuda(make("staged-gather", 4), options).blocks).toEqual([8, 1]);
-    for (const [name, other] of [
-      ["ring-all-reduce", {}],
-      ["packet-all-gather", {}],
-      ["streaming-all-gather", {}],
-      ["staged-all-gather", { endsAlone: false }],
-    ] as const)
-      expect(() => generateCuda(make(name), { ...options, ...other })).toThrow(/by copy engines.*staged-/);
-  });
-
   it("has windows in which every rank finds the same places, though some have smaller buffers", () => {
     // The root of two ranks holds both parts; half of the largest size is a part, and half of that one of its two chunks.
     for (const name of ["packet-gather", "packet-scatter"]) expect(largestChunk(make(name, 2), 8192)).toBe(2048);
@@ -180,7 +160,6 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
   it.each([
     ["one-shot-packet-all-reduce", "f8e4m3", "words"],
     ["two-shot-packet-all-reduce", "bf16", "lines"],
-    ["streaming-reduce-scatter", "f16", undefined],
   ] as const)(
     "compiles %s of %s for sm_80, sm_90 and sm_100 without a warning",
     { timeout: 120_000 },
@@ -189,8 +168,7 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
         dtype,
         op: "max",
         debugTurns: 1000,
-        // The last is what remains of a plan whose data copy engines send.
-        ...(packets === undefined ? { engine: 2, endsAlone: true } : { packets }),
+        ...(packets && { packets }),
       });
       writeFileSync(join(folder, "plan.cu"), source);
       const targets = [80, 90, 100].map((sm) => `-gencode=arch=compute_${sm},code=sm_${sm}`);

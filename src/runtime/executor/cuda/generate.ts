@@ -9,7 +9,6 @@ import { type DType, InvalidArgumentError, isLegal, sizeOf, UnsupportedError } f
 import { sendsPackets } from "../cpu/lower.ts";
 import { reductionDepth } from "../cpu/reduction-depth.ts";
 import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
-import { type EngineSends, takeEngineSends } from "./engine-sends.ts";
 import {
   COUNTER_STRIDE,
   GREETING_BYTES,
@@ -54,8 +53,6 @@ export interface CudaOptions {
   readonly relaunches?: boolean;
   /** A rank's output is complete, and its buffers may be reused, when that rank ends. False by default. */
   readonly endsAlone?: boolean;
-  /** Copy engines send what whole strands send, on so many streams in turn: see engine-sends.ts. By kernels without. */
-  readonly engine?: number;
   /** Turns after which a wait gives up and reports. Without it, waits end only by the abort word. */
   readonly debugTurns?: number;
 }
@@ -79,8 +76,6 @@ export interface GeneratedKernel {
   /** Ranks may be as many launches apart as there are slots: the more there are, the less they wait. */
   readonly runsAhead: boolean;
   readonly packets: PacketFormat | undefined;
-  /** What copy engines send, on `numStreams` streams; `undefined` where kernels do. */
-  readonly engine: (EngineSends & { readonly numStreams: number }) | undefined;
   /** Whether scratch holds plain data. */
   readonly usesScratch: boolean;
   /** The ranks tell each other where their buffers are. */
@@ -137,17 +132,6 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const parts = options.endsAlone !== true;
   // A launch in which nothing but scratch is shared is apart from those that have other slots.
   const runsAhead = !relaunches && !parts && !reachesBuffers;
-  const { engine: numStreams } = options;
-  let engine: GeneratedKernel["engine"];
-  const slotTable = runsAhead ? waitsFor(ranks) : "";
-  if (numStreams !== undefined) {
-    const name = plan.name ?? "the plan";
-    if (!runsAhead || usesPackets)
-      throw new UnsupportedError(`${name} by copy engines`, "use a staged- or streaming- algorithm");
-    const taken = takeEngineSends(ranks, name);
-    engine = { ...taken.engine, numStreams };
-    ranks = taken.ranks;
-  }
   const meets = reachesBuffers || !(relaunches || runsAhead);
   const { exact } = shapeOf(plan);
   const isLocked = ranks.some(({ strands }) =>
@@ -169,7 +153,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       lockSemaphores: isLocked,
       hasBuffers: meets,
       meetsAll: meets && !relaunches,
-      runsAhead: runsAhead && engine === undefined,
+      runsAhead,
       op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
     }).write(),
   );
@@ -192,7 +176,6 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     STATE_TAKEN: state.taken,
     STATE_SEMAPHORES: state.semaphores,
     STATE_BARRIERS: state.barriers,
-    ...(engine === undefined ? {} : { STATE_GATE: state.gate, STATE_WORDS: state.words }),
     STATE_LOCK: state.lock,
     STATE_ENDED: state.ended,
     STATE_REPORT: state.report,
@@ -210,8 +193,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
     PRELUDE.meeting,
-    ...(runsAhead ? [slotTable, PRELUDE.slots] : []),
-    ...(engine === undefined ? [] : [flagCounts(engine), PRELUDE.gate]),
+    ...(runsAhead ? [waitsFor(ranks), PRELUDE.slots] : []),
     PRELUDE.shares,
     PRELUDE.moves,
     ...(format === undefined ? [] : [format === "lines" ? PRELUDE.lines : PRELUDE.packets]),
@@ -223,7 +205,6 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       resizes: relaunches && (usesScratch || usesPackets),
       runsAhead,
       numSlots,
-      hasGate: engine !== undefined,
     }),
   ];
   return {
@@ -238,7 +219,6 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     numSlots,
     runsAhead,
     packets: format,
-    engine,
     usesScratch,
     reachesBuffers,
   };
@@ -275,11 +255,6 @@ function waitsFor(ranks: readonly RankSteps[]): string {
   return `${what}\n${table}\n${head} return WAITS_FOR[rank][peer] != 0; }`;
 }
 
-/** Of each rank: counters of peers that engines raise after each unit. */
-function flagCounts({ signals }: EngineSends): string {
-  return `CHORALE_TABLE int FLAGS[NUM_RANKS] = {${signals.map(({ length }) => length).join(", ")}};`;
-}
-
 function checkLines(plan: ExecutionPlan, ranks: readonly RankSteps[]): void {
   const isCut = (step: DataStep) => hasPackets(step) && (step.parts > 1 || step.raw);
   if (shapeOf(plan).exact || dataSteps(ranks).some(isCut))
@@ -311,24 +286,21 @@ interface KernelEnds {
   /** Ranks wait for each other as slots of scratch say. */
   readonly runsAhead: boolean;
   readonly numSlots: number;
-  /** Copy engines send, behind a launch of its own that opens the gate. */
-  readonly hasGate: boolean;
 }
 
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, parts, resizes, runsAhead, numSlots, hasGate }: KernelEnds,
+  { meets, parts, resizes, runsAhead, numSlots }: KernelEnds,
 ): string {
   const lines = [
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
     "  const int rank = (int)L.rank, strand = (int)blockIdx.x;",
-    ...(hasGate ? ["  if (L.units != 0) { openGate(L, rank); return; }"] : []),
     "  const uint4 last = loadPacket16(strandState(L, strand));",
     "  const u32 launch = last.x + 1;",
     ...(resizes ? ["  if (isResized(L, last)) meetAfterResize(L, launch);"] : []),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),
-    ...(runsAhead && !hasGate ? ["  if (strand == 0) tellBegun(L, rank, launch);"] : []),
+    ...(runsAhead ? ["  if (strand == 0) tellBegun(L, rank, launch);"] : []),
     `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,
   ];
   const buffers = meets ? ", buffers" : "";

@@ -44,8 +44,6 @@ export interface StateLayout {
   readonly semaphores: number;
   /** Of each barrier: how many have come, and how often all met. */
   readonly barriers: number;
-  /** As `strands`, of the gate that opens launches whose data copy engines send: its launches, and the units sent so far. */
-  readonly gate: number;
   /** Guards what several strands take together. */
   readonly lock: number;
   /** Strands that have ended, in launches at whose end the ranks meet. */
@@ -70,10 +68,9 @@ export function stateLayout(counts: StateCounts): StateLayout {
   const taken = STRAND_WORDS * counts.numStrands;
   const semaphores = taken + counts.numCounters;
   const barriers = semaphores + counts.numSemaphores;
-  const gate = Math.ceil((barriers + 2 * counts.numBarriers) / STRAND_WORDS) * STRAND_WORDS;
-  const lock = gate + STRAND_WORDS;
+  const lock = barriers + 2 * counts.numBarriers;
   const report = lock + 2;
-  return { strands: 0, taken, semaphores, barriers, gate, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
+  return { strands: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
 }
 
 /** Words of 8 bytes of the kernel's one parameter, in order; the window of every rank follows. */
@@ -94,7 +91,6 @@ export const LAUNCH_WORDS = [
   "rank",
   "done",
   "turn",
-  "units",
 ] as const;
 export type LaunchWord = (typeof LAUNCH_WORDS)[number];
 
@@ -117,7 +113,6 @@ export function launchStruct(numRanks: number): string {
   i64 rank;
   u32* done;            // where the end of this launch is written for the host, and what; null: nobody asks
   u64 turn;
-  i64 units;            // not 0: this launch is the gate of one whose data copy engines send in so many units; see openGate
   char* window[${numRanks}];      // of every rank, as this device reaches it
 };`;
 }

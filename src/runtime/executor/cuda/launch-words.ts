@@ -50,9 +50,7 @@ const SLOTS_BY_BYTES = [
   [2, 256 * 1024 ** 2],
 ] as const;
 
-function slotsOf({ numSlots, runsAhead, engine }: GeneratedKernel, slotBytes: number): number {
-  // Which slot a launch has is known on the device, and copies are given to engines before.
-  if (engine !== undefined) return 1;
+function slotsOf({ numSlots, runsAhead }: GeneratedKernel, slotBytes: number): number {
   const [more = numSlots] = runsAhead ? (SLOTS_BY_BYTES.find(([slots, most]) => slots * slotBytes <= most) ?? []) : [];
   return Math.max(numSlots, more);
 }
@@ -105,7 +103,6 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     rank: BigInt(values.rank),
     done: 0n,
     turn: 0n,
-    units: 0n,
   };
   return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows];
 }

@@ -17,11 +17,9 @@ import {
   type PinnedBuffer,
   type RankDevice,
 } from "../../device/index.ts";
-import { numTurns } from "./engine-sends.ts";
-import { EngineStreams } from "./engine-streams.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
-import { COUNTER_STRIDE, LAUNCH_WORDS } from "./launch-layout.ts";
+import { LAUNCH_WORDS } from "./launch-layout.ts";
 import { launchWords, packetBytes, type WindowSizes, windowBytes, writeWord } from "./launch-words.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
@@ -31,10 +29,7 @@ const THREADS_PER_MULTIPROCESSOR = 2048;
 const REGISTERS_PER_MULTIPROCESSOR = 65_536;
 
 /** How a plan becomes a kernel: see `CudaOptions`. */
-export type KernelShape = Pick<
-  CudaOptions,
-  "dtype" | "op" | "threads" | "unroll" | "packets" | "engine" | "debugTurns"
->;
+export type KernelShape = Pick<CudaOptions, "dtype" | "op" | "threads" | "unroll" | "packets" | "debugTurns">;
 
 /**
  * Writes the kernel of a plan for devices of a kind. What nobody has proved meets its peers in every launch.
@@ -113,9 +108,6 @@ export class LoadedPlan {
   /** The launch's words, where the driver reads them, as pairs of 4 bytes. */
   #halves: Uint32Array = new Uint32Array(0);
   #partBytes = -1;
-  #chunkBytes = 0;
-  /** Where copy engines send. */
-  #engine: EngineStreams | undefined;
   #closed = false;
 
   /**
@@ -141,11 +133,8 @@ export class LoadedPlan {
         this.#take(pool.allocate(bytes, stream, label), (made) => pool.free(made));
       this.#window = fromPool(peers.pool, this.#sizes.bytes, "window of a plan");
       this.#take(this.#noteLaunches(), (word) => at.device.ledger?.drop("launches", word));
-      const { engine } = kernel;
-      const flags = engine === undefined ? 0 : numTurns(engine, this.#maxChunkBytes) * engine.signals[rank]!.length;
-      const stateBytes = 4 * (kernel.state.words + flags);
+      const stateBytes = 4 * kernel.state.words;
       this.#state = fromPool(at.pool, stateBytes, "state of a plan");
-      if (engine !== undefined) this.#engine = this.#take(EngineStreams.beside(stream, at), (made) => made.close());
       const first = kernel.semaphores[rank]!;
       this.#pinned = this.#take(at.pinned.take(4 + 4 * first.length), (made) => at.pinned.giveBack(made));
       new Uint32Array(this.#pinned.buffer, 0, 1 + first.length).set([1, ...first]);
@@ -213,46 +202,12 @@ export class LoadedPlan {
       writeWord(halves, "chunk", chunkBytes);
       writeWord(halves, "packetChunk", packetBytes(this.kernel, chunkBytes));
       this.#partBytes = partBytes;
-      this.#chunkBytes = chunkBytes;
     }
     writeWord(halves, "input", Number(input));
     writeWord(halves, "output", Number(output));
-    const args = this.#args as KernelArguments;
-    if (this.kernel.engine !== undefined) {
-      this.#launchWithEngine(stream, Number(input), this.kernel.engine, args);
-      return;
-    }
     writeWord(halves, "done", ends?.address ?? 0);
     writeWord(halves, "turn", ends?.next() ?? 0);
-    this.#entry.launch(stream, this.#shape, args);
-  }
-
-  /** The gate, what engines send behind it, and the rest of the plan meanwhile; the stream goes on when all of it has ended. */
-  #launchWithEngine(
-    stream: CudaStream,
-    input: number,
-    sends: NonNullable<GeneratedKernel["engine"]>,
-    args: KernelArguments,
-  ): void {
-    const { rank } = this.#parts;
-    const chunkBytes = this.#chunkBytes;
-    writeWord(this.#halves, "units", numTurns(sends, chunkBytes));
-    this.#entry.launch(stream, { ...this.#shape, grid: [1] }, args);
-    writeWord(this.#halves, "units", 0);
-    const isSending = sends.sends[rank]!.length > 0;
-    if (isSending)
-      this.#engine?.send(stream, sends, rank, {
-        input,
-        partBytes: this.#partBytes,
-        chunkBytes,
-        scratch: this.#sizes.scratch,
-        counters: this.kernel.window.counters,
-        counterStride: COUNTER_STRIDE,
-        windows: this.#windows.map(Number),
-        flags: Number(this.#state.address) + 4 * this.kernel.state.words,
-      });
-    this.#entry.launch(stream, this.#shape, args);
-    if (isSending) this.#engine?.join(stream);
+    this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
   }
 
   /** What preMulSum multiplies with from now on, as the bits of the type that elements are combined in. */

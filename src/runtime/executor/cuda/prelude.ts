@@ -166,25 +166,6 @@ __device__ __forceinline__ void awaitSlot(const Launch& L, int rank, u32 launch)
   __syncthreads();
 }`;
 
-/** Before a launch whose data copy engines send; they are not at work yet. */
-const GATE = `// Tells the peers that this rank's launches before have ended, waits for the same of those that use the scratch it will write,
-// and writes the numbers that engines copy into the peers' counters: of every unit, how many have been sent by then.
-__device__ inline void openGate(const Launch& L, int rank) {
-  char* const state = (char*)(L.state + STATE_GATE);
-  const uint4 last = loadPacket16(state);
-  const u32 launch = last.x + 1;
-  tellBegun(L, rank, launch);
-  awaitSlot(L, rank, launch);
-  const int flags = FLAGS[rank];
-  for (i64 at = threadIdx.x; at < L.units * flags; at += THREADS)
-    *(volatile u32*)(L.state + STATE_WORDS + at) = last.y + 1 + (u32)(at / flags);
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  uint4 v;
-  v.x = launch; v.y = last.y + (u32)L.units; v.z = 0; v.w = 0;
-  storePacket16(state, v);
-}`;
-
 const SHARES = `__device__ __forceinline__ i64 least(i64 a, i64 b) { return a < b ? a : b; }
 __device__ __forceinline__ i64 most(i64 a, i64 b) { return a > b ? a : b; }
 // (rank + turn) modulo NUM_RANKS, for turn below NUM_RANKS.
@@ -456,7 +437,6 @@ export const PRELUDE = {
   waiting: WAITING,
   meeting: MEETING,
   slots: SLOTS,
-  gate: GATE,
   shares: SHARES,
   moves: MOVES,
   packets: PACKETS,
