@@ -43,7 +43,7 @@ const HEAD_WORDS = HEAD_BYTES / 4;
 /** Most bytes of one frame: what one connection carries at a time of a large message. */
 export const MAX_FRAME_BYTES = 1024 * 1024;
 /** Messages up to this size are sent before the receiver asks for them. */
-export const EAGER_BYTES = 64 * 1024;
+export const EAGER_BYTES = 32 * 1024;
 /** Payloads up to this size are copied behind their head, and out of what was read: that takes less than another system call. */
 export const COPIED_BYTES = 16 * 1024;
 /** Largest control frame: a failure with the last call of every rank. */
