@@ -20,6 +20,7 @@ export class Completion implements LaunchEnds {
   readonly #done: Int32Array;
   readonly address: number;
   #marker = 0;
+  #lastOfKernel = 0;
 
   constructor(at: RankDevice, stream: CudaStream) {
     this.#at = at;
@@ -30,14 +31,15 @@ export class Completion implements LaunchEnds {
     this.address = Number(this.#flag.deviceAddress);
   }
 
-  /** The last number that something on the stream writes, or will. */
-  get last(): number {
-    return this.#marker;
+  /** The number of the last kernel that writes one: marks have numbers too, and may be put there while a call waits for memory. */
+  get lastOfKernel(): number {
+    return this.#lastOfKernel;
   }
 
   /** The number of a kernel that is about to go onto the stream, and that writes it there when it ends. */
   next(): number {
-    return ++this.#marker;
+    this.#lastOfKernel = ++this.#marker;
+    return this.#marker;
   }
 
   /** Puts a mark behind everything on the stream. @returns its number @throws NativeError, ClosedError */

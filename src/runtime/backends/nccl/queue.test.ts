@@ -131,4 +131,44 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     // A call that ended between the look at the queue and the look at the stream stayed pending: capture() refused it.
     expect(left).toEqual([0, 0]);
   });
+
+  it("settles no call by a mark that was put on the stream before it, while it waited to get there", async () => {
+    const [seen] = await launch({
+      ...options,
+      ranks: 2,
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, looked) => {
+        const comm = world.comm as import("./communicator.ts").NcclCommunicator;
+        const [x, y] = [world.tensor("f32", [16]), world.tensor("f32", [16])];
+        await comm.allReduce(x);
+        const first = comm.allReduce(x);
+        if (comm.rank === 1) {
+          await first;
+          while (Atomics.load(looked, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+          await comm.allReduce(y);
+          return "";
+        }
+        const { queue } = comm.parts;
+        const { device } = queue.options.at;
+        const { activate } = device;
+        // As a call that waits for memory does: the queues are looked at meanwhile, its own too.
+        device.activate = () => {
+          device.activate = activate;
+          device.activate();
+          queue.poll(performance.now());
+        };
+        let state = "runs";
+        const second = comm.allReduce(y).then(() => {
+          state = "has ended";
+        });
+        await first;
+        for (let i = 0; i < 50; i++) await new Promise((resolve) => setImmediate(resolve));
+        const seen = state;
+        Atomics.store(looked, 0, 1);
+        await second;
+        return seen;
+      },
+    });
+    expect(seen).toBe("runs");
+  });
 });

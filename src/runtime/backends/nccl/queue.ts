@@ -255,7 +255,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   protected give(entry: Entry): void {
     let status: number | undefined;
     const { completion } = this.options;
-    const { last } = completion;
+    const { lastOfKernel } = completion;
     this.#issuing = true;
     try {
       status = this.#issue(entry);
@@ -272,7 +272,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
       this.settling.settleFailed(entry, this.cause ?? new AbortedError("the call could not be issued"));
       return;
     }
-    this.#inFlight.add(entry, completion.last === last ? 0 : completion.last);
+    const isTold = completion.lastOfKernel !== lastOfKernel;
+    this.#inFlight.add(entry, isTold ? completion.lastOfKernel : 0);
     this.#numOnStream += entry.numCalls;
     this.#numUnmarked += entry.numCalls;
     if (this.recorder.timings) {
