@@ -243,6 +243,26 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     expect(queries).toBeLessThanOrEqual(2 * (spentMs / 20 + 2));
   });
 
+  it("has calls that are timed end with the event behind them, not with their kernels", {
+    timeout: 120_000,
+  }, async () => {
+    const marks = await launch({
+      ...common,
+      backendOptions: { choices, flightTimings: true },
+      run: async (world) => {
+        const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+        const [x, y] = [world.tensor("f32", [100]), world.tensor("f32", [100])];
+        await comm.allReduce(x, { output: y });
+        const work = comm.allReduce(x, { output: y });
+        const { running } = comm.parts.queue as unknown as { running: readonly { marker: number }[] };
+        const mark = running.at(-1)?.marker;
+        await work;
+        return mark;
+      },
+    });
+    expect(marks).toEqual([0, 0]);
+  });
+
   it("runs programs on device tensors and arrays, also from graphs", { timeout: 120_000 }, async () => {
     const results = await launch({
       ...common,

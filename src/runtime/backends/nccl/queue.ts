@@ -272,7 +272,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
       this.settling.settleFailed(entry, this.cause ?? new AbortedError("the call could not be issued"));
       return;
     }
-    const isTold = completion.lastOfKernel !== lastOfKernel;
+    // A call that is timed ends with the event behind its kernel.
+    const isTold = completion.lastOfKernel !== lastOfKernel && !this.recorder.timings;
     this.#inFlight.add(entry, isTold ? completion.lastOfKernel : 0);
     this.#numOnStream += entry.numCalls;
     this.#numUnmarked += entry.numCalls;
