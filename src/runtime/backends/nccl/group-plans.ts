@@ -257,9 +257,12 @@ export class GroupPlans implements SlotOwner, CallPlans {
 
   met(): void {
     for (const slot of this.#retired.splice(0)) {
-      // One that nobody has opened yet may have calls that wait: those are refused.
-      if (slot.isSettled) this.#slots.delete(slot.kind);
-      slot.close();
+      // Calls of it that were taken earlier may stand behind the call that is being opened: they still need it.
+      if (this.#parts.queue.waitsWith(slot.kind)) this.#retired.push(slot);
+      else {
+        this.#slots.delete(slot.kind);
+        slot.close();
+      }
     }
   }
 

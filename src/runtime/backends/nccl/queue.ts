@@ -6,7 +6,7 @@
 import { AbortedError } from "../../../core/index.ts";
 import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
 import { errorOf, type Failure, failureOf } from "../../comm/index.ts";
-import { CallQueue, FINISH_MS, mayOvertake, type QueuedWork } from "../../progress/index.ts";
+import { type CallKind, CallQueue, FINISH_MS, mayOvertake, type QueuedWork } from "../../progress/index.ts";
 import { CommHandle } from "./comm-handle.ts";
 import { FirstCalls } from "./first-calls.ts";
 import { type CallTarget, issue } from "./nccl-calls.ts";
@@ -74,6 +74,11 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   /** Whether calls of this communicator are on the stream and not known to be done. */
   get inFlight(): boolean {
     return this.running.length > 0;
+  }
+
+  /** Whether a call of a kind is taken and not on the stream yet. */
+  waitsWith(kind: CallKind): boolean {
+    return this.waiting.some(({ kinds }) => kinds.includes(kind));
   }
 
   /** Takes a call that was checked. Never waits. @throws the group's failure, when it has failed */
