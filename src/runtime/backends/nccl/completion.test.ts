@@ -1,7 +1,12 @@
-import { expect, it } from "vitest";
+import { afterEach, expect, it, vi } from "vitest";
+import { InvalidArgumentError } from "../../../core/index.ts";
 import type { RankDevice } from "../../device/rank-device.ts";
 import type { CudaStream } from "../../device/stream.ts";
 import { Completion } from "./completion.ts";
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+});
 
 it.each([0, 2 ** 31, 2 ** 32, 3 * 2 ** 31, 2 ** 45])(
   "knows which marks around number %i a stream has reached",
@@ -20,3 +25,13 @@ it.each([0, 2 ** 31, 2 ** 32, 3 * 2 ** 31, 2 ** 45])(
     }
   },
 );
+
+it("lets kernels tell of their ends, or the stream alone, and refuses other words", () => {
+  const at = { pinned: { take: () => ({ buffer: new ArrayBuffer(4) }) } } as unknown as RankDevice;
+  const make = (word: string) => {
+    vi.stubEnv("CHORALE_CUDA_COMPLETION", word);
+    return new Completion(at, {} as CudaStream).ofKernels !== undefined;
+  };
+  expect(["", "kernel", "stream"].map(make)).toEqual([true, true, false]);
+  expect(() => make("Stream")).toThrow(InvalidArgumentError);
+});

@@ -4,16 +4,21 @@
  * asked directly instead, which spares the write. Numbers grow in the order of the stream: each stands for all before it.
  */
 
+import { oneOf } from "../../../core/internal.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import type { CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
 import type { LaunchEnds } from "../../executor/index.ts";
 
-/** `stream`: kernels write nothing, as calls of NCCL do; to compare. */
 const COMPLETION_VARIABLE = "CHORALE_CUDA_COMPLETION";
+
+/** Whether kernels write when they end; otherwise they write nothing, as calls of NCCL do: to compare. @throws InvalidArgumentError */
+function kernelsTell(): boolean {
+  return oneOf(process.env[COMPLETION_VARIABLE] || "kernel", COMPLETION_VARIABLE, ["kernel", "stream"]) === "kernel";
+}
 
 export class Completion implements LaunchEnds {
   /** Where kernels write; absent where they are not to. */
-  readonly ofKernels: LaunchEnds | undefined = process.env[COMPLETION_VARIABLE] === "stream" ? undefined : this;
+  readonly ofKernels: LaunchEnds | undefined = kernelsTell() ? this : undefined;
   readonly #at: RankDevice;
   readonly #stream: CudaStream;
   readonly #flag: PinnedBuffer;
