@@ -161,5 +161,7 @@ export function viewOf({ storage, byteOffset, sizeBytes }: Region): Uint8Array {
 }
 
 function blockBytes(sizeBytes: number): number {
+  // `Math.clz32` takes its argument modulo 2 ** 32.
+  if (sizeBytes > MAX_BYTES) return sizeBytes;
   return Math.max(LEAST_BYTES, 2 ** (32 - Math.clz32(Math.max(1, sizeBytes) - 1)));
 }
