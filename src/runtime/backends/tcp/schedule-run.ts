@@ -71,14 +71,18 @@ export class ScheduleRun {
     this.#isStarting = true;
     this.#carrier.hold?.();
     const { numStrands, strand } = this.#schedule;
-    while (this.#started < numStrands && !this.#isOver) {
-      const place = this.#places.pop();
-      if (place === undefined) break;
-      const index = this.#started++;
-      this.#run(strand(index), index, place);
+    try {
+      while (this.#started < numStrands && !this.#isOver) {
+        const place = this.#places.pop();
+        if (place === undefined) break;
+        const index = this.#started++;
+        this.#run(strand(index), index, place);
+      }
+    } finally {
+      // All groups of the rank share what is held: a call that throws must not leave the others without their grants.
+      this.#carrier.release?.();
+      this.#isStarting = false;
     }
-    this.#carrier.release?.();
-    this.#isStarting = false;
   }
 
   #run(strand: Strand, number: number | "opening" | "closing", place: number): void {
