@@ -263,6 +263,46 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     expect(marks).toEqual([0, 0]);
   });
 
+  it("keeps a plan that makes room for others open for the calls of it that wait", { timeout: 120_000 }, async () => {
+    const results = await launch({
+      ...common,
+      data: new Int32Array(new SharedArrayBuffer(8)),
+      run: async (world, steps) => {
+        const { algorithm } = await import("chorale/algorithms");
+        const group = await world.comm.split(0);
+        if (group === undefined) throw new Error("no group");
+        const names = ["one-shot-packet-all-reduce", "ring-all-reduce"];
+        const [first, second] = names.map((name) => algorithm(name).make({ numRanks: 2 }));
+        if (first === undefined || second === undefined) throw new Error("no plans");
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [100])];
+        world.upload(x, new Int32Array(100).fill(1 + group.rank));
+        await group.run(first, { input: x, output: y, op: "max" });
+        world.upload(y, new Int32Array(100));
+        const reached = async (step: number, ranks: number) => {
+          while (Atomics.load(steps, step) < ranks) await new Promise((resolve) => setTimeout(resolve, 2));
+        };
+        // Rank 0 makes calls that rank 1 never makes: none of their plans is opened, and nothing else before all are made.
+        if (group.rank === 1) await reached(0, 1);
+        void Promise.allSettled([group.run(second, { input: x, output: y, op: "max" })]);
+        const waits = group.run(first, { input: x, output: y, op: "max" });
+        let numOthers = 0;
+        for (const dtype of ["f32", "f64", "f16", "bf16", "i8", "u8", "u32", "i64", "u64"] as const)
+          for (const op of ["sum", "prod", "max", "min"] as const)
+            for (const plan of [first, second])
+              if (group.rank === 0 && numOthers++ < 64)
+                void Promise.allSettled([group.run(plan, { input: world.tensor(dtype, [8]), op })]);
+        Atomics.store(steps, 0, 1);
+        await Promise.resolve(waits);
+        const found = world.download(y)[99];
+        Atomics.add(steps, 1, 1);
+        await reached(1, 2);
+        group.abort("the others are not needed");
+        return found;
+      },
+    });
+    expect(results).toEqual([2, 2]);
+  });
+
   it("runs programs on device tensors and arrays, also from graphs", { timeout: 120_000 }, async () => {
     const results = await launch({
       ...common,
