@@ -37,6 +37,9 @@ export interface InboxOwner {
   ): boolean;
 }
 
+/** Grants and offers that wait for this rank's own calls: an honest peer has as many buffers of more than EAGER_BYTES. */
+const MAX_NOTES = 2 ** 17;
+
 /** Messages of a collective, and of a pair, by their number and slot. */
 const SLOTS = 2 ** 26;
 const placeOf = ({ lane, seq, slot }: MessageName) => (seq * SLOTS + slot) * 2 + lane;
@@ -139,7 +142,11 @@ export class Inbox {
       return;
     }
     const early = this.#early.get(place);
-    if (early === undefined) return;
+    if (early === undefined) {
+      // Forgotten since it began, or never wanted.
+      if (head.total <= EAGER_BYTES) this.#link.took(head.total);
+      return;
+    }
     early.isWhole = true;
     if (early.post === undefined) return;
     this.#early.delete(place);
@@ -148,24 +155,31 @@ export class Inbox {
     early.post.done();
   }
 
-  /** The other end asks for a message. */
+  /** The other end asks for a message. @throws FormatError for too many that this rank does not have */
   grant(head: Head): void {
     const place = placeOf(head);
     const message = this.#large.get(place);
     if (message === undefined) {
-      this.#granted.set(place, head);
+      this.#note(this.#granted, place, head);
       return;
     }
     this.#large.delete(place);
     if (this.#agrees(head, message)) this.#link.sendLarge(message);
   }
 
-  /** The other end has a large message. */
+  /** The other end has a large message. @throws FormatError for too many that this rank has not asked for */
   offer(head: Head): void {
     const place = placeOf(head);
     const post = this.#posts.get(place);
-    if (post === undefined) this.#offers.set(place, head);
+    if (post === undefined) this.#note(this.#offers, place, head);
     else this.#matches(head, post);
+  }
+
+  #note(notes: Map<number, Head>, place: number, head: Head): void {
+    notes.set(place, head);
+    if (notes.size <= MAX_NOTES) return;
+    const what = `named ${notes.size} messages that no call of this rank has; expected at most ${MAX_NOTES}`;
+    throw new FormatError(`rank ${this.#link.rank}`, what);
   }
 
   /** Whether messages wait for the other end to ask for them. */
@@ -186,7 +200,8 @@ export class Inbox {
 
   /** Forgets everything, and takes no program's memory any more. */
   clear(): void {
-    for (const { bytes } of this.#early.values()) this.#link.took(bytes.length);
+    // Those that are not whole are taken as they end.
+    for (const { bytes, isWhole } of this.#early.values()) if (isWhole) this.#link.took(bytes.length);
     for (const one of [this.#posts, this.#early, this.#granted, this.#large, this.#offers]) one.clear();
   }
 

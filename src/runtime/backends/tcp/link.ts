@@ -1,7 +1,7 @@
 /**
  * The way to one other rank: one connection, or several that share the frames of large messages. Small messages are
  * sent before anybody asks for them, as far as the receiver has room: it says what it has taken, and at most WINDOW_BYTES
- * of them are on their way or wait there. Large ones are sent when the receiver has said where they go.
+ * of them are on their way or wait there, which both ends count. Large ones are sent when the receiver has said where they go.
  */
 import { FormatError } from "../../../core/index.ts";
 import { signed, verifiedText } from "../../rendezvous/index.ts";
@@ -19,7 +19,7 @@ import {
 } from "./frame.ts";
 
 /** Most bytes of small messages that a rank keeps for one peer before its program has asked for them. */
-const WINDOW_BYTES = 4 * 1024 * 1024;
+export const WINDOW_BYTES = 4 * 1024 * 1024;
 /** So much is taken before it is said. */
 const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
 /** Most grants that leave together. */
@@ -83,6 +83,8 @@ export class Link {
   /** Small messages that the other end has no room for. */
   readonly #held: Outgoing[] = [];
   #onTheWay = 0;
+  /** Small messages that came, as long as the other end was not told that they were taken. */
+  #arrivedBytes = 0;
   #takenBytes = 0;
   #next = 0;
   #controlsSent = 0;
@@ -206,11 +208,24 @@ export class Link {
     throw new FormatError(peer, "sent a control frame that is no JSON object");
   }
 
+  /**
+   * A small message begins to arrive. The other end counts what it sends before this rank counts it, and hears of room after
+   * this rank has counted that: one that keeps to the window never exceeds it here.
+   * @throws FormatError when it exceeds the window
+   */
+  arrives(payloadBytes: number): void {
+    this.#arrivedBytes += HEAD_BYTES + payloadBytes;
+    if (this.#arrivedBytes <= WINDOW_BYTES) return;
+    const what = `sent ${this.#arrivedBytes} bytes of messages before this rank took any; expected at most ${WINDOW_BYTES}`;
+    throw new FormatError(`rank ${this.rank} (${this.address})`, what);
+  }
+
   /** Says, now and then, how much room there is again. @param payloadBytes of a small message that was taken */
   took(payloadBytes: number): void {
     this.#takenBytes += HEAD_BYTES + payloadBytes;
     if (this.#takenBytes < CREDIT_STEP_BYTES) return;
     this.signal(KIND.credit, NO_NAME, NO_PRINT, this.#takenBytes);
+    this.#arrivedBytes -= this.#takenBytes;
     this.#takenBytes = 0;
   }
 

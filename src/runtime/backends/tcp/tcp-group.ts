@@ -243,9 +243,8 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   }
 
   end(member: number, head: Head, payload: Uint8Array): void {
-    if (this.#cause !== undefined) return;
-    if (head.kind !== KIND.data) this.#plans.arrived(member, head, payload);
-    else this.#inboxes[member]?.end(head);
+    if (head.kind === KIND.data) this.#inboxes[member]?.end(head);
+    else if (this.#cause === undefined) this.#plans.arrived(member, head, payload);
   }
 
   signal(member: number, head: Head): void {

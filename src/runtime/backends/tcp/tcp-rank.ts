@@ -16,9 +16,9 @@ import {
   runningTime,
 } from "../../comm/index.ts";
 import { Connection, type ConnectionListener } from "./connection.ts";
-import { EAGER_BYTES, type GroupKey, type Head, KIND, keyOf, NO_HEAD } from "./frame.ts";
+import { EAGER_BYTES, type GroupKey, HEAD_BYTES, type Head, KIND, keyOf, NO_HEAD } from "./frame.ts";
 import { HostTurns } from "./host-turns.ts";
-import { GrantHolds, Link } from "./link.ts";
+import { GrantHolds, Link, WINDOW_BYTES } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
@@ -32,8 +32,8 @@ const EAGER_MS = 3;
 const MAX_PAUSE_MS = 10;
 /** How long a turn of the event loop may block for a frame, ms: less than any timer of a program notices. */
 const TURN_WAIT_MS = 1;
-/** Frames that are kept for groups which are not open yet, from each rank; their bytes are bounded by the window. */
-const MAX_ORPHANS = 65_536;
+/** What is kept for groups which are not open yet, from each rank: small messages, which have the window, and as much of all else. */
+const MAX_ORPHAN_BYTES = 2 * WINDOW_BYTES;
 /** Groups that were closed and may still get frames. */
 const MAX_RETIRED = 4_096;
 /** How long the others may take to close their ends, once their systems have all that this rank has said, ms. */
@@ -51,6 +51,8 @@ interface Orphan {
   readonly head: Head;
   readonly payload: Uint8Array;
   readonly failure?: Failure;
+  /** Of the payload, or of what the failure was told in. */
+  readonly bytes: number;
 }
 
 export class TcpRank implements TcpContext {
@@ -68,7 +70,7 @@ export class TcpRank implements TcpContext {
   readonly #groups = new Map<number, OpenGroup>();
   readonly #retired = new Set<number>();
   readonly #orphans = new Map<number, Orphan[]>();
-  readonly #numOrphans: number[];
+  readonly #orphanBytes: number[];
   /** Payloads that were begun for groups which were not open. */
   readonly #adrift = new Set<Uint8Array>();
   readonly #gone = new Map<number, RankFailedError>();
@@ -81,7 +83,7 @@ export class TcpRank implements TcpContext {
   constructor(options: TcpRankOptions) {
     const { worldSize, peers } = options;
     this.options = options;
-    this.#numOrphans = Array(worldSize).fill(0);
+    this.#orphanBytes = Array(worldSize).fill(0);
     this.#sender = new Sender(options);
     this.#links = peers.map((peer, other) => (peer === undefined ? undefined : this.#linkTo(other, peer)));
     this.#connections = this.#links.flatMap((link) => link?.connections ?? []);
@@ -129,7 +131,7 @@ export class TcpRank implements TcpContext {
     const orphans = this.#orphans.get(keyOf(key)) ?? [];
     this.#orphans.delete(keyOf(key));
     for (const orphan of orphans) {
-      this.#numOrphans[orphan.from]!--;
+      this.#orphanBytes[orphan.from]! -= HEAD_BYTES + orphan.bytes;
       this.#deliver(driver, orphan);
     }
     return communicator;
@@ -156,7 +158,7 @@ export class TcpRank implements TcpContext {
   #linkTo(rank: number, { sockets, address, keys }: PeerSockets): Link {
     const connections = sockets.map(({ socket }, index) => {
       const listener: ConnectionListener = {
-        begin: (head) => this.#begin(rank, head),
+        begin: (head) => this.#begin(link, head),
         end: (head, payload) => this.#end(link, head, payload),
         over: (error) => this.#over(link, index === 0, error),
       };
@@ -167,16 +169,22 @@ export class TcpRank implements TcpContext {
     return link;
   }
 
-  #begin(from: number, head: Head): Uint8Array {
+  #begin(link: Link, head: Head): Uint8Array {
     this.#activeAt = performance.now();
     const isPlanned = head.kind === KIND.put || head.kind === KIND.got;
     if (head.kind !== KIND.data && !isPlanned) return head.bytes === 0 ? NOTHING : new Uint8Array(head.bytes);
-    const group = this.#groups.get(keyOf(head.group))?.driver;
-    if (group === undefined && isPlanned && !this.#retired.has(keyOf(head.group)))
-      throw new FormatError(`rank ${from}`, "sent data of a plan to a group that this rank has not opened");
-    if (group !== undefined) return group.begin(group.ranks.indexOf(from), head) ?? new Uint8Array(head.bytes);
+    const isSmall = !isPlanned && head.total <= EAGER_BYTES;
+    if (isSmall && head.bytes !== head.total)
+      throw new FormatError(`rank ${link.rank}`, `sent ${head.bytes} of ${head.total} bytes; expected all of them`);
+    if (isSmall) link.arrives(head.bytes);
+    const key = keyOf(head.group);
+    const group = this.#groups.get(key)?.driver;
+    if (group !== undefined) return group.begin(group.ranks.indexOf(link.rank), head) ?? new Uint8Array(head.bytes);
+    const isRetired = this.#retired.has(key);
+    if (!isSmall && !isRetired)
+      throw new FormatError(`rank ${link.rank}`, "sent data to a group that this rank has not opened");
     const payload = new Uint8Array(head.bytes);
-    if (!this.#retired.has(keyOf(head.group))) this.#adrift.add(payload);
+    if (!isRetired) this.#adrift.add(payload);
     return payload;
   }
 
@@ -187,30 +195,28 @@ export class TcpRank implements TcpContext {
     else {
       const group = this.#groups.get(keyOf(head.group))?.driver;
       const wasAdrift = this.#adrift.size > 0 && this.#adrift.delete(payload);
-      if (group === undefined) this.#keep(link, { from: link.rank, head, payload });
-      else if (wasAdrift) this.#deliver(group, { from: link.rank, head, payload });
+      const orphan = { from: link.rank, head, payload, bytes: head.bytes };
+      if (group === undefined) this.#keep(link, orphan);
+      else if (wasAdrift) this.#deliver(group, orphan);
       else if (head.bytes > 0 || head.kind === KIND.data) group.end(group.ranks.indexOf(link.rank), head, payload);
       else group.signal(group.ranks.indexOf(link.rank), head);
-      if (group?.failure !== undefined) this.#dropped(link, head);
     }
-  }
-
-  #dropped(link: Link, { kind, total }: Head): void {
-    if (kind === KIND.data && total <= EAGER_BYTES) link.took(total);
   }
 
   #keep(link: Link, orphan: Orphan): void {
-    const key = keyOf(orphan.head.group);
+    const { kind, total, group } = orphan.head;
+    const key = keyOf(group);
     if (this.#retired.has(key)) {
-      this.#dropped(link, orphan.head);
+      if (kind === KIND.data && total <= EAGER_BYTES) link.took(total);
       return;
     }
-    const count = (this.#numOrphans[link.rank] ?? 0) + 1;
-    if (count > MAX_ORPHANS) {
-      link.finish(new Error(`it sent ${count} frames for groups that this rank has not opened`));
-      return;
-    }
-    this.#numOrphans[link.rank] = count;
+    const bytes = (this.#orphanBytes[link.rank] ?? 0) + HEAD_BYTES + orphan.bytes;
+    if (bytes > MAX_ORPHAN_BYTES)
+      throw new FormatError(
+        `rank ${link.rank}`,
+        `sent ${bytes} bytes for groups that this rank has not opened; expected at most ${MAX_ORPHAN_BYTES}`,
+      );
+    this.#orphanBytes[link.rank] = bytes;
     const list = this.#orphans.get(key);
     if (list === undefined) this.#orphans.set(key, [orphan]);
     else list.push(orphan);
@@ -228,9 +234,14 @@ export class TcpRank implements TcpContext {
   #control(link: Link, message: Readonly<Record<string, unknown>>): void {
     const { kind, group, failure, seq, rank, cause, call, blamed } = message;
     if (kind === "bye") link.saidBye = true;
-    else if (kind === "rank-failed" && typeof rank === "number")
-      this.markGone(rank, String(cause), false, typeof blamed === "number" ? blamed : rank);
-    else if (kind === "elsewhere" && Array.isArray(group)) {
+    else if (kind === "rank-failed") {
+      if (!this.#isRank(rank) || !(blamed === undefined || this.#isRank(blamed)))
+        throw new FormatError(
+          `rank ${link.rank}`,
+          `said that rank ${blamed ?? rank} failed, which is none of this world`,
+        );
+      this.markGone(rank, String(cause), false, blamed ?? rank);
+    } else if (kind === "elsewhere" && Array.isArray(group)) {
       const known = this.#groups.get(keyOf(keyFrom(group)))?.driver;
       known?.hearElsewhere(known.ranks.indexOf(link.rank), typeof call === "string" ? call : undefined);
     } else if (kind === "failed" && Array.isArray(group) && typeof failure === "string") {
@@ -239,8 +250,12 @@ export class TcpRank implements TcpContext {
       const known = this.#groups.get(keyOf(key))?.driver;
       const head = { ...NO_HEAD, group: key, seq: Number(seq) || 0 };
       if (known !== undefined) known.failFrom(head.seq, errorOf(told));
-      else this.#keep(link, { from: link.rank, head, payload: NOTHING, failure: told });
+      else this.#keep(link, { from: link.rank, head, payload: NOTHING, failure: told, bytes: failure.length });
     }
+  }
+
+  #isRank(value: unknown): value is number {
+    return typeof value === "number" && Number.isInteger(value) && value >= 0 && value < this.options.worldSize;
   }
 
   // Ranks that are gone.
