@@ -2,8 +2,8 @@
  * Ranks that stay up and run the cases that a benchmark tells them, one at a time: so contenders alternate within one run,
  * none pays for its start in a figure, and those that wait for their turn use no processor time (they read a socket).
  * Each rank connects to the benchmark's socket, says `{ who, rank, port }`, takes lines `{ op, bytes, warm, iterations }`, and
- * answers `{ us, cpuUs }`, and perhaps `waits`: per call, what
- * the clock and its own process took, and how often it gave up its core of itself.
+ * answers `{ us, cpuUs }`, and perhaps `waits`: per call, what the clock and its own process took, and how often it gave up its core
+ * of itself.
  */
 import { createServer } from "node:net";
 import { createInterface } from "node:readline";

@@ -166,7 +166,7 @@ export class CallMaker {
       timeoutMs,
       start: (done) => {
         const flat = () => runner.run(schedule, NO_BUFFERS, 0, done);
-        if (this.hierarchy.isFlat("barrier", 0)) flat();
+        if (!this.hierarchy.mayServe("barrier", 0)) flat();
         else this.hierarchy.start({ ...NO_DATA, op: "barrier" }, this.#ways(arrival, runner, flat, done));
       },
       value: () => undefined,
@@ -209,7 +209,7 @@ export class CallMaker {
           const place = { rank: this.#place.rank, size, elementBytes };
           runner.run(this.#schedules.of(call, place, partBytes), buffers, 0, done);
         };
-        if (this.hierarchy.isFlat(op, partBytes)) {
+        if (!this.hierarchy.mayServe(op, partBytes)) {
           flat();
           return;
         }

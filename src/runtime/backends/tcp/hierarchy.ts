@@ -42,7 +42,7 @@ const ROUNDS = (redop: ReduceOp | undefined) =>
 
 /** A call as its group has it. */
 export interface HostedCall {
-  readonly op: string;
+  readonly op: PiecedName;
   readonly dtype: DType;
   readonly redop: ReduceOp | undefined;
   readonly root: number;
@@ -88,20 +88,15 @@ export class Hierarchy {
     return Object.fromEntries(this.#counts);
   }
 
-  /** Whether a call is made by a schedule that knows no hosts, whatever its size. */
-  isFlat(op: string, partBytes: number): boolean {
-    return this.#place === "flat" || !isPieced(op) || (partBytes === 0 && op !== "barrier");
+  /** Whether a call may be made inside hosts and between them, depending on its size: `start` decides. */
+  mayServe(op: string, partBytes: number): op is PiecedName {
+    return this.#place !== "flat" && isPieced(op) && (partBytes > 0 || op === "barrier");
   }
 
-  /** Begins a call: inside hosts and between them, or flat. */
+  /** Begins a call that it may serve: inside hosts and between them, or flat. */
   start(call: HostedCall, ways: CallWays): void {
-    const { op } = call;
-    if (this.#place === "flat" || !isPieced(op)) {
-      ways.flat();
-      return;
-    }
-    if (this.#place !== undefined) {
-      this.#serve(this.#place, op, call, ways);
+    if (typeof this.#place === "object") {
+      this.#serve(this.#place, call, ways);
       return;
     }
     const { rank, ranks } = this.#group;
@@ -111,7 +106,7 @@ export class Hierarchy {
       this.#setup = undefined;
       const place = this.#settle(setup);
       if (place === undefined) ways.flat();
-      else this.#serve(place, op, call, ways);
+      else this.#serve(place, call, ways);
     });
   }
 
@@ -145,10 +140,11 @@ export class Hierarchy {
     return place;
   }
 
-  #serve(place: HostPlace, op: PiecedName, call: HostedCall, ways: CallWays): void {
+  #serve(place: HostPlace, call: HostedCall, ways: CallWays): void {
+    const { op } = call;
     const { carrier, flat, print, disagree } = ways;
     const messages = new ColumnMessages(carrier, place.layout);
-    const work = this.#isChosen(place, op, call) ? this.#work(place, op, call, messages) : undefined;
+    const work = this.#isChosen(place, call) ? this.#work(place, call, messages) : undefined;
     if (work === undefined || work.numPieces > MAX_PIECES) {
       flat();
       return;
@@ -165,13 +161,14 @@ export class Hierarchy {
     this.#running.start();
   }
 
-  #isChosen(place: HostPlace, op: PiecedName, { dtype, redop, sizeBytes }: HostedCall): boolean {
+  #isChosen(place: HostPlace, { op, dtype, redop, sizeBytes }: HostedCall): boolean {
     // 16- and 8-bit floats are rounded once, which two steps would do twice.
     if (place.layout.hosts.length > 1 && isSmallFloat(dtype) && ROUNDS(redop)) return false;
     return this.#choices?.choose(op as CollectiveName, dtype, sizeBytes).served.name === HIERARCHICAL;
   }
 
-  #work({ layout, memory }: HostPlace, op: PiecedName, call: HostedCall, messages: ColumnMessages): PieceWork {
+  #work({ layout, memory }: HostPlace, call: HostedCall, messages: ColumnMessages): PieceWork {
+    const { op } = call;
     if (op === "barrier") return barrierPieces(layout, messages);
     const { rank, ranks } = this.#group;
     const { dtype, redop, root, partBytes, input, output } = call;
