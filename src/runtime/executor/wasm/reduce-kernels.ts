@@ -58,6 +58,8 @@ export function parameterType(dtype: DType, op: KernelOp): ParameterType {
  */
 const TILE_BYTES = 8192;
 const MOST_TILED_BYTES = 512 * 1024;
+/** Shorter sums of two go to two outputs at once, by a loop of their own: another pass costs more than it saves. */
+const LEAST_TILED_BYTES = 8192;
 
 const KERNEL: Signature = { params: ["i32", "i32", "i32", "i32", "i32", "i32", "i32"], results: [] };
 
@@ -106,8 +108,13 @@ function addKernel(module: ModuleBuilder, copyTail: FunctionBuilder, dtype: DTyp
     /** One or two inputs to several outputs: to the first one, then on from there, tile by tile. */
     const tileByTile = () => {
       const tileEnd = f.local("i32");
-      f.get(numIn).i32(2).op("i32.le_u").get(numOut).i32(2).op("i32.ge_u", "i32.and").get(end, start).op("i32.sub");
-      f.i32(2 * MOST_TILED_BYTES)
+      const bytes = f.local("i32");
+      f.get(end, start).op("i32.sub").set(bytes);
+      f.get(numIn).i32(2).op("i32.le_u").get(numOut).i32(2).op("i32.ge_u", "i32.and");
+      f.get(bytes).i32(LEAST_TILED_BYTES).op("i32.ge_u").get(numIn).i32(2).op("i32.ne", "i32.or");
+      f.get(numOut).i32(2).op("i32.ne", "i32.or", "i32.and");
+      f.get(bytes)
+        .i32(2 * MOST_TILED_BYTES)
         .get(numIn)
         .op("i32.shr_u", "i32.le_u", "i32.and");
       f.if(() => {
