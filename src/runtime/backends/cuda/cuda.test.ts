@@ -1,75 +1,15 @@
-/** Plans on the devices of a group, over the stand-in library, which runs their kernels on the host (needs g++). */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+/** Plans that serve collectives on the devices of a group, over the stand-in library. */
 import { launch } from "chorale/world";
-import { afterAll, describe, expect, it } from "vitest";
-import {
-  buildFakeGpu,
-  fakeGpuFolder,
-  heldByFakeGpu,
-  NOTHING_HELD,
-  useFakeGpu,
-} from "../../../../test/helpers/fake-gpu.ts";
-import type { ChoiceDocument } from "../../executor/index.ts";
-
-const library = buildFakeGpu();
-const available = library !== undefined && useFakeGpu();
-const cache = mkdtempSync(join(tmpdir(), "chorale-cuda-"));
-process.env["XDG_CACHE_HOME"] = cache;
-if (library !== undefined) process.env["CHORALE_NVRTC_LIBRARY"] = library;
-const folder = fakeGpuFolder();
-afterAll(() => {
-  rmSync(cache, { recursive: true });
-  folder.remove();
-});
-
-/** Small blocks: every thread is a fiber here. */
-const rows = (...list: readonly (readonly [number, string])[]) => list.map(([fromBytes, use]) => ({ fromBytes, use }));
-const choices: ChoiceDocument = {
-  schemaVersion: 1,
-  source: "test",
-  date: "2026-11-23",
-  tables: [
-    {
-      backend: "cuda",
-      collective: "all_reduce",
-      ranks: [2, 2],
-      rows: rows([0, "one-shot-packet-all-reduce@32.lines"], [2048, "streaming-all-reduce@32.unit1K"], [65536, "nccl"]),
-    },
-    {
-      backend: "cuda",
-      collective: "all_gather",
-      ranks: [2, 2],
-      rows: rows([0, "packet-all-gather@32"], [65536, "nccl"]),
-    },
-    {
-      backend: "cuda",
-      collective: "reduce_scatter",
-      ranks: [2, 2],
-      rows: rows([0, "packet-reduce-scatter@32.words"], [65536, "nccl"]),
-    },
-    { backend: "cuda", collective: "broadcast", ranks: [2, 2], rows: rows([0, "packet-broadcast@32.lines"]) },
-    { backend: "cuda", collective: "reduce", ranks: [2, 2], rows: rows([0, "staged-reduce@32.unit1K"]) },
-    { backend: "cuda", collective: "gather", ranks: [2, 2], rows: rows([0, "staged-gather@32.unit1K"]) },
-  ],
-};
-const common = { ranks: 2, backend: "cuda", backendOptions: { choices }, timeoutMs: 110_000 } as const;
+import { describe, expect, it } from "vitest";
+import { available, choices, library, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 
 describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++)", () => {
-  afterAll(() => {
-    expect(heldByFakeGpu(library ?? "")).toEqual(NOTHING_HELD);
-  });
-
   it.each(["thread", "process"] as const)(
     "opens no plan while calls of another group wait for a peer, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {
-      const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {};
       const results = await launch({
-        ...common,
-        isolation,
-        env,
+        ...worldOf(isolation),
         run: async (world) => {
           const { comm, rank } = world;
           const [one, other] = [await comm.split(0, rank), await comm.split(0, rank)];
@@ -109,11 +49,8 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     "serves collectives by plans, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {
-      const env = isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {};
       const results = await launch({
-        ...common,
-        isolation,
-        env,
+        ...worldOf(isolation),
         run: async (world) => {
           const { comm } = world;
           const [x, y] = [world.tensor("f32", [1000]), world.tensor("f32", [1000])];
@@ -195,11 +132,11 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
 
   it("learns from the kernel, not from the driver, that a call has ended", { timeout: 120_000 }, async () => {
     const [counts] = await launch({
-      ...common,
+      ...worldOf(),
       data: { library, isRead: new Int32Array(new SharedArrayBuffer(4)) },
       run: async (world, { library, isRead }) => {
         const { default: koffi } = await import("koffi");
-        const called = koffi.load(library ?? "").func("int fakeGpuCalled(void *out)");
+        const called = koffi.load(library).func("int fakeGpuCalled(void *out)");
         const read = () => {
           const out = new BigInt64Array(3);
           called(out);
@@ -247,7 +184,7 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     timeout: 120_000,
   }, async () => {
     const marks = await launch({
-      ...common,
+      ...worldOf(),
       backendOptions: { choices, flightTimings: true },
       run: async (world) => {
         const comm = world.comm as import("chorale/nccl").NcclCommunicator;
@@ -261,240 +198,5 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
       },
     });
     expect(marks).toEqual([0, 0]);
-  });
-
-  it("keeps a plan that makes room for others open for the calls of it that wait", { timeout: 120_000 }, async () => {
-    const results = await launch({
-      ...common,
-      data: new Int32Array(new SharedArrayBuffer(8)),
-      run: async (world, steps) => {
-        const { algorithm } = await import("chorale/algorithms");
-        const group = await world.comm.split(0);
-        if (group === undefined) throw new Error("no group");
-        const names = ["one-shot-packet-all-reduce", "ring-all-reduce"];
-        const [first, second] = names.map((name) => algorithm(name).make({ numRanks: 2 }));
-        if (first === undefined || second === undefined) throw new Error("no plans");
-        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [100])];
-        world.upload(x, new Int32Array(100).fill(1 + group.rank));
-        await group.run(first, { input: x, output: y, op: "max" });
-        world.upload(y, new Int32Array(100));
-        const reached = async (step: number, ranks: number) => {
-          while (Atomics.load(steps, step) < ranks) await new Promise((resolve) => setTimeout(resolve, 2));
-        };
-        // Rank 0 makes calls that rank 1 never makes: none of their plans is opened, and nothing else before all are made.
-        if (group.rank === 1) await reached(0, 1);
-        void Promise.allSettled([group.run(second, { input: x, output: y, op: "max" })]);
-        const waits = group.run(first, { input: x, output: y, op: "max" });
-        let numOthers = 0;
-        for (const dtype of ["f32", "f64", "f16", "bf16", "i8", "u8", "u32", "i64", "u64"] as const)
-          for (const op of ["sum", "prod", "max", "min"] as const)
-            for (const plan of [first, second])
-              if (group.rank === 0 && numOthers++ < 64)
-                void Promise.allSettled([group.run(plan, { input: world.tensor(dtype, [8]), op })]);
-        Atomics.store(steps, 0, 1);
-        await Promise.resolve(waits);
-        const found = world.download(y)[99];
-        Atomics.add(steps, 1, 1);
-        await reached(1, 2);
-        group.abort("the others are not needed");
-        return found;
-      },
-    });
-    expect(results).toEqual([2, 2]);
-  });
-
-  it("runs programs on device tensors and arrays, also from graphs", { timeout: 120_000 }, async () => {
-    const results = await launch({
-      ...common,
-      backend: "nccl",
-      backendOptions: {},
-      run: async (world) => {
-        const { algorithm } = await import("chorale/algorithms");
-        const comm = world.comm as import("chorale/nccl").NcclCommunicator;
-        const packets = algorithm("one-shot-packet-all-reduce").make({ numRanks: 2 });
-        const reads = algorithm("two-phase-all-reduce").make({ numRanks: 2, inPlace: true });
-        const x = world.tensor("i32", [100]);
-        const y = world.tensor("i32", [100]);
-        const fill = () =>
-          world.upload(
-            x,
-            Int32Array.from({ length: 100 }, (_, i) => i + 1000 * world.rank),
-          );
-        const ends = (t: typeof x) => [world.download(t)[0], world.download(t)[99]];
-        const found: unknown[] = [];
-        fill();
-        const out = await comm.run(packets, { input: x, output: y });
-        found.push(out === y, ends(y));
-        await comm.run(packets, { input: x, output: y, op: "max" });
-        found.push(ends(y));
-        await comm.run(reads, { input: x });
-        found.push(ends(x));
-        const made = await comm.run(packets, { input: Float32Array.of(1, 2, 3 + comm.rank) });
-        found.push([...((made as typeof made & object).data as Float32Array)]);
-        const scaled = await comm.run(packets, { input: Float32Array.of(2), op: comm.preMulSum(0.5) });
-        found.push([...((scaled as typeof scaled & object).data as Float32Array)]);
-        fill();
-        const graph = comm.capture((group) => {
-          group.run(packets, { input: x, output: y });
-          group.run(reads, { input: x });
-        });
-        await comm.replay(graph);
-        await comm.replay(graph);
-        found.push(ends(y), ends(x));
-        graph.close();
-        return { found, runs: comm.stats().operations["run"]?.calls };
-      },
-    });
-    for (const result of results) {
-      expect(result.found).toEqual([
-        true,
-        [1000, 1198],
-        [1000, 1099],
-        [1000, 1198],
-        [2, 4, 7],
-        [2],
-        [2000, 2396],
-        [2000, 2396],
-      ]);
-      expect(result.runs).toBe(5);
-    }
-  });
-
-  it("fails calls that a member stopped, though the device is done with them", { timeout: 60_000 }, async () => {
-    // Two turns, and how the three calls ended: 1 well, 2 with the abort's error.
-    const shared = new Int32Array(new SharedArrayBuffer(20));
-    const ended = launch({
-      ...common,
-      data: shared,
-      run: async (world, turns) => {
-        const { comm } = world;
-        const [x, y] = [world.tensor("f32", [100]), world.tensor("f32", [100])];
-        await comm.allReduce(x, { output: y });
-        if (comm.rank === 1) {
-          while (Atomics.load(turns, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 1));
-          comm.allReduce(x, { output: y });
-          comm.abort("rank 1 gives up");
-          Atomics.store(turns, 1, 1);
-          Atomics.notify(turns, 1);
-          return;
-        }
-        const works = [1, 2, 3].map(() => comm.allReduce(x, { output: y }));
-        // Time for marks behind them; then nobody looks while the other rank makes one of the three and stops the rest.
-        const ends = Promise.allSettled(works);
-        await new Promise((resolve) => setTimeout(resolve, 50));
-        Atomics.store(turns, 0, 1);
-        Atomics.wait(turns, 1, 0, 10_000);
-        const { stream } = comm as { stream?: { isDone(): boolean } };
-        for (const until = performance.now() + 10_000; stream?.isDone() === false && performance.now() < until; );
-        (await ends).forEach((end, i) => {
-          if (end.status === "fulfilled") turns[2 + i] = 1;
-          else if ((end.reason as { code: string }).code === "ABORTED") turns[2 + i] = 2;
-        });
-      },
-    });
-    // Whether rank 1's own call was done when it gave up is open; if not, nobody looked at its failure.
-    await ended.catch((error: Error) => expect(error.message).toContain("rank 1 gives up"));
-    expect([...shared.subarray(3)]).toEqual([2, 2]);
-  });
-
-  it.each(["thread", "process"] as const)(
-    "ends kernels that wait for ever when their ranks are killed, ranks as %s",
-    { timeout: 120_000 },
-    async (isolation) => {
-      const world = new AbortController();
-      let running = 0;
-      const ended = launch({
-        ...common,
-        isolation,
-        env: isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {},
-        signal: world.signal,
-        onOutput: ({ text }) => {
-          if (text.includes("it runs") && ++running === 2) world.abort("enough");
-        },
-        run: async (world) => {
-          const { algorithm } = await import("chorale/algorithms");
-          const { comm } = world;
-          const good = algorithm("packet-all-gather").make({ numRanks: 2 }).plan();
-          const plan = structuredClone(good) as unknown as { ranks: { strands: { ops: { kind: string }[] }[] }[] };
-          // Rank 0 sends nothing.
-          for (const strand of plan.ranks[0]?.strands ?? []) {
-            strand.ops = strand.ops.filter(({ kind }) => kind !== "put");
-          }
-          const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [128])];
-          const { stream } = comm as { stream?: { isDone(): boolean } };
-          const work = comm.run(plan as never, { input: x, output: y, force: true });
-          void Promise.allSettled([work]);
-          // Its kernel is on the stream when the plan has been opened, in a turn of the event loop.
-          while (stream?.isDone() !== false) await new Promise(setImmediate);
-          console.log("it runs");
-          await new Promise(() => {});
-        },
-      });
-      await expect(ended).rejects.toThrow("enough");
-    },
-  );
-
-  it("refuses what is not proved, differs between ranks, or cannot be opened; the group goes on", {
-    timeout: 120_000,
-  }, async () => {
-    const [told] = await launch({
-      ...common,
-      run: async (world) => {
-        const { algorithm } = await import("chorale/algorithms");
-        const { compile } = await import("chorale/language");
-        const { comm } = world;
-        const x = world.tensor("f32", [64]);
-        const said: string[] = [];
-        const refused = async (make: () => unknown) => {
-          try {
-            await make();
-            said.push("done");
-          } catch (error) {
-            said.push((error as Error).message);
-          }
-        };
-        const entry = algorithm("one-shot-packet-all-reduce");
-        const unproved = compile(entry.make({ numRanks: 2 }), { verify: false });
-        await refused(() => comm.run(unproved, { input: x }));
-        await refused(() => comm.run(entry.make({ numRanks: 3 }), { input: x }));
-        await refused(() => comm.run(entry.make({ numRanks: 2, instances: 3 }), { input: x }));
-        await refused(() => comm.run(unproved, { input: x, force: true }));
-        await refused(() => comm.allReduce(x, { algorithm: "no-such-thing" }));
-        await refused(() => comm.allReduce(x, { algorithm: "one-shot-packet-all-reduce@33" }));
-        await refused(() => comm.allReduce(x, { algorithm: "one-shot-packet-all-reduce@32" }));
-        await refused(() => comm.allReduce(x, { algorithm: "nccl" }));
-        await refused(() => comm.allGatherV(x, { counts: [64, 64], algorithm: "nccl" }));
-        // Room on one rank is missing: no rank opens it.
-        const filler = comm.rank === 0 ? world.tensor("u8", [80 << 20]) : undefined;
-        await refused(() =>
-          comm.run(entry.make({ numRanks: 2, instances: 2 }), { input: world.tensor("f64", [1 << 18]) }),
-        );
-        if (filler !== undefined) world.free(filler);
-        await refused(() => comm.allReduce(x));
-        await refused(() =>
-          comm.run(comm.rank === 0 ? entry.make({ numRanks: 2 }) : algorithm("ring-all-reduce").make({ numRanks: 2 }), {
-            input: x,
-          }),
-        );
-        return said;
-      },
-      backendOptions: { ...common.backendOptions, memoryLimitBytes: 128 << 20 },
-    }).catch((error: Error) => [[error.message]]);
-    expect(told).toEqual([
-      expect.stringMatching(/which was not verified/),
-      expect.stringMatching(/for 3 ranks/),
-      "done",
-      "done",
-      expect.stringMatching(/no-such-thing.*one of nccl, one-shot/),
-      expect.stringMatching(/@33.*a kernel's shape/),
-      "done",
-      "done",
-      expect.stringMatching(/NCCL serves this operation/),
-      expect.stringMatching(/rank 0.*bytes asked for|CUDA device 0: \d+ bytes asked for/),
-      "done",
-      expect.stringMatching(
-        /ranks of world disagree on operation #6(.|\n)*with plan (one-shot-packet|ring)-all-reduce/,
-      ),
-    ]);
   });
 });
