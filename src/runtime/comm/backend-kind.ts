@@ -94,13 +94,13 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   fail(host: H, rank: number, cause: string, everybody: boolean, blamed?: number): void;
   /** Repairs shared memory in which a rank's thread or process may have ended in the midst of a change. */
   bury(host: H, rank: number): void;
-  /** Has what a killed rank left running on a device end: it may use what other ranks hold, so before anything is freed. */
-  endLaunches?(host: H, rank: number): Promise<void>;
   /**
    * Frees what a killed thread held in the engine's libraries, from any thread of its process, once the survivors have
    * abandoned the generation. Idempotent. Absent where threads hold nothing there.
+   * @param killed all killed threads of the generation that are not freed yet: they may have left kernels running on their
+   * devices that use what this one held, and those end first. Other threads may free those at the same time.
    */
-  reap?(host: H, rank: number): Promise<void>;
+  reap?(host: H, rank: number, killed: readonly number[]): Promise<void>;
   /** Reads what every rank did last, of dead and stuck ranks too. */
   readFlight(host: H): FlightDump;
   /** The libraries that it loads, for `doctor`. */

@@ -34,6 +34,7 @@ export {
   ResourceLedger,
   readLedger,
   takeLedger,
+  whileOthersFreeNothing,
 } from "./resource-ledger.ts";
 export { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "./shared-arena.ts";
 export { GroupOffers, type ReadyTurn } from "./turn-arbiter.ts";

@@ -7,6 +7,8 @@
  * the thing is freed, so that nothing is ever freed twice; a kill between the two leaks that one thing.
  */
 
+import { Lock } from "./lock.ts";
+
 /** What may be held, in the order in which it is freed. `launches`: the word by which those of a plan are ended. */
 export const HELD_KINDS = [
   "launches",
@@ -39,8 +41,9 @@ export interface Held {
 const NUM_SLOTS = 4096;
 /** A word of kind and device, one to spare, and the handle. */
 const SLOT_WORDS = 4;
-/** How many things found no place. */
+/** How many things found no place; of the first rank also the lock of those who free. */
 const HEADER_WORDS = 4;
+const LOCK_AT = 1;
 const RANK_BYTES = 4 * (HEADER_WORDS + NUM_SLOTS * SLOT_WORDS);
 
 /** Size of the ledger of a world, bytes. */
@@ -120,32 +123,44 @@ export function holdsAny(buffer: SharedArrayBuffer): boolean {
   return false;
 }
 
-/** Takes out what a dead rank held: a second call finds nothing. @returns it, and how many things were never written down */
+/** Runs `fn` alone among the threads that free what ranks of a world held: they look at each other's pages. */
+export function whileOthersFreeNothing<T>(buffer: SharedArrayBuffer, fn: () => T): T {
+  return new Lock(new Int32Array(buffer), LOCK_AT).run(fn);
+}
+
+/**
+ * Takes out what a dead rank held, all of it or some kinds: a second call finds nothing.
+ * @returns it, and how many things were never written down
+ */
 export function takeLedger(
   buffer: SharedArrayBuffer,
   rank: number,
+  kinds: readonly HeldKind[] = HELD_KINDS,
 ): { readonly held: readonly Held[]; readonly numUnknown: number } {
   const words = new Int32Array(buffer, rank * RANK_BYTES, RANK_BYTES / 4);
-  const held = heldBy(buffer, rank, (at) => Atomics.exchange(words, at, 0));
+  const held = heldBy(buffer, rank, kinds);
   const order = (one: Held) => HELD_KINDS.indexOf(one.kind);
-  return { held: held.sort((a, b) => order(a) - order(b)), numUnknown: Atomics.exchange(words, 0, 0) };
+  const numUnknown = kinds === HELD_KINDS ? Atomics.exchange(words, 0, 0) : 0;
+  return { held: held.sort((a, b) => order(a) - order(b)), numUnknown };
 }
 
 /** What a dead rank held, which stays in the ledger. */
 export function readLedger(buffer: SharedArrayBuffer, rank: number): readonly Held[] {
-  const words = new Int32Array(buffer, rank * RANK_BYTES, RANK_BYTES / 4);
-  return heldBy(buffer, rank, (at) => Atomics.load(words, at));
+  return heldBy(buffer, rank);
 }
 
-/** @param wordAt gives the word of a slot's kind and device */
-function heldBy(buffer: SharedArrayBuffer, rank: number, wordAt: (at: number) => number): Held[] {
+/** @param taken kinds that are taken out; where it is left out all are only read */
+function heldBy(buffer: SharedArrayBuffer, rank: number, taken?: readonly HeldKind[]): Held[] {
+  const words = new Int32Array(buffer, rank * RANK_BYTES, RANK_BYTES / 4);
   const held: Held[] = [];
   for (let slot = 0; slot < NUM_SLOTS; slot++) {
     const at = HEADER_WORDS + slot * SLOT_WORDS;
-    const word = wordAt(at);
+    const word = Atomics.load(words, at);
     const kind = HELD_KINDS[(word >>> 8) - 1];
+    if (kind === undefined || taken?.includes(kind) === false) continue;
+    if (taken !== undefined && Atomics.exchange(words, at, 0) === 0) continue;
     const handle = new BigUint64Array(buffer, rank * RANK_BYTES + 4 * (at + 2), 1)[0] ?? 0n;
-    if (kind !== undefined && handle !== 0n) held.push({ kind, ordinal: word & 255, handle });
+    if (handle !== 0n) held.push({ kind, ordinal: word & 255, handle });
   }
   return held;
 }

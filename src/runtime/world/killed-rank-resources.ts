@@ -6,8 +6,12 @@ import type { BackendKind } from "../comm/index.ts";
 import type { Generation, Member } from "./generation.ts";
 import type { Reap } from "./messages.ts";
 
+interface Left extends Omit<Reap, "killed"> {
+  readonly kind: BackendKind;
+}
+
 export class KilledRankResources {
-  #left: (Reap & { readonly kind: BackendKind })[] = [];
+  #left: Left[] = [];
 
   /** Notes what the dead of a generation may have left; threads that use no library leave nothing. */
   add({ shared, members }: Generation, isDead: (member: Member) => boolean): void {
@@ -20,7 +24,7 @@ export class KilledRankResources {
 
   /** What `rank` of the next generation frees: what its predecessor left; rank 0 also frees the rest. */
   shareOf(rank: number, replaces: Member | undefined, replaced: ReadonlySet<Member>): Reap[] {
-    const isOf = ({ engine, rank: dead }: Reap, member: Member) =>
+    const isOf = ({ engine, rank: dead }: Left, member: Member) =>
       member.generation.shared.handle === engine && member.rank === dead;
     return this.#left
       .filter((left) =>
@@ -28,23 +32,27 @@ export class KilledRankResources {
           ? replaces !== undefined && isOf(left, replaces)
           : rank === 0,
       )
-      .map(({ engine, rank: dead }) => ({ engine, rank: dead }));
+      .map((left) => ({ engine: left.engine, rank: left.rank, killed: this.#killedWith(left) }));
   }
 
   /** Notes that a rank has freed its share. */
   freed(share: readonly Reap[]): void {
-    const isFreed = (left: Reap) => share.some(({ engine, rank }) => engine === left.engine && rank === left.rank);
+    const isFreed = (left: Left) => share.some(({ engine, rank }) => engine === left.engine && rank === left.rank);
     this.#left = this.#left.filter((left) => !isFreed(left));
   }
 
   /** Frees the rest from this thread. What goes wrong becomes a process warning. */
   async freeAll(): Promise<void> {
-    const all = this.#left.splice(0);
-    const warn = (rank: number) => (error: unknown) => {
-      process.emitWarning(`what rank ${rank} held could not be freed: ${String(error)}`, "ChoraleWarning");
-    };
-    // None is freed while a kernel of another one may still use it.
-    for (const { kind, engine, rank } of all) await kind.endLaunches?.(engine.host, rank).catch(warn(rank));
-    for (const { kind, engine, rank } of all) await kind.reap?.(engine.host, rank).catch(warn(rank));
+    for (const left of this.#left) {
+      const { kind, engine, rank } = left;
+      await kind.reap?.(engine.host, rank, this.#killedWith(left)).catch((error: unknown) => {
+        process.emitWarning(`what rank ${rank} held could not be freed: ${String(error)}`, "ChoraleWarning");
+      });
+    }
+    this.#left.length = 0;
+  }
+
+  #killedWith({ engine }: Left): number[] {
+    return this.#left.flatMap((left) => (left.engine === engine ? left.rank : []));
   }
 }

@@ -9,6 +9,8 @@ import { type ErrorRecord, isErrorRecord } from "./remote-error.ts";
 export interface Reap {
   readonly engine: EngineHandle;
   readonly rank: number;
+  /** All threads of that generation whose things are still to be freed. */
+  readonly killed: readonly number[];
 }
 
 /** A rank's place in one generation of the world. */

@@ -111,8 +111,7 @@ export class RankSession {
     const store = new StoreClient(worldSize, (id, ask) => this.#post({ kind: "store", generation, id, ask }));
     this.#store = store;
     const kind = await backendKind(engine.backend);
-    for (const left of place.reap) await kind.endLaunches?.(left.engine.host, left.rank);
-    for (const left of place.reap) await kind.reap?.(left.engine.host, left.rank);
+    for (const left of place.reap) await kind.reap?.(left.engine.host, left.rank, left.killed);
     const backend = await kind.attach(engine.host, rank, engine.options, bootstrap);
     this.#backend = backend;
     const failed = ({ rank: dead, message }: WorldFailure) =>

@@ -1,7 +1,8 @@
 /** What becomes of launches whose group or rank ends while they run, over the stand-in library. */
 import { launch } from "chorale/world";
-import { describe, expect, it } from "vitest";
-import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { available, library, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { heldByFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 
 describe.skipIf(!available)("launches on stand-in devices that are ended (needs g++)", () => {
   it("fails calls that a member stopped, though the device is done with them", { timeout: 60_000 }, async () => {
@@ -73,6 +74,43 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
         },
       });
       await expect(ended).rejects.toThrow("enough");
+    },
+  );
+
+  it.each(["the launcher", "their successors"])(
+    "frees nothing of killed ranks while a kernel of one of them runs, when %s free",
+    { timeout: 120_000 },
+    async (who) => {
+      // What rank 1's kernel is told reaches it long after rank 0's, into whose memory it then still copies.
+      process.env["FAKE_CUDA_SLOW_DEVICE"] = "1";
+      onTestFinished(() => void delete process.env["FAKE_CUDA_SLOW_DEVICE"]);
+      const ended = launch({
+        ...worldOf(),
+        ...(who === "the launcher" ? {} : { onFailure: "respawn" as const }),
+        data: new Int32Array(new SharedArrayBuffer(4)),
+        run: async (world, numReady) => {
+          const { algorithm } = await import("chorale/algorithms");
+          const { comm } = world;
+          const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [128])];
+          if (world.generation > 1) return 1;
+          const good = algorithm("packet-all-gather").make({ numRanks: 2 }).plan();
+          const plan = structuredClone(good) as unknown as { ranks: { strands: { ops: { kind: string }[] }[] }[] };
+          // Both wait for packets that nobody sends.
+          for (const strand of plan.ranks.flatMap(({ strands }) => strands)) {
+            strand.ops = strand.ops.filter(({ kind }) => kind !== "put");
+          }
+          const { stream } = comm as { stream?: { isDone(): boolean } };
+          void Promise.allSettled([comm.run(plan as never, { input: x, output: y, force: true })]);
+          while (stream?.isDone() !== false) await new Promise(setImmediate);
+          Atomics.add(numReady, 0, 1);
+          while (Atomics.load(numReady, 0) < 2);
+          // What process.exit() comes to, but for all that is told on the way.
+          return (process as unknown as { reallyExit(code: number): never }).reallyExit(9);
+        },
+      });
+      if (who === "the launcher") await expect(ended).rejects.toThrow("rank");
+      else expect(await ended).toEqual([1, 1]);
+      expect(heldByFakeGpu(library).violations).toBe(0);
     },
   );
 });

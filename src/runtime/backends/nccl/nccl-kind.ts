@@ -89,8 +89,7 @@ export const NCCL_KIND: BackendKind<NcclHandle, NcclOptions> = {
   // NCCL's groups end together: a dead rank is the end of all.
   fail: (host, rank, cause, _everybody, blamed = rank) => failNcclRank(host, blamed, cause),
   bury: buryNcclRank,
-  endLaunches: async (host, rank) => (await import("./reap.ts")).endNcclLaunches(host, rank),
-  reap: async (host, rank) => void (await import("./reap.ts")).reapNccl(host, rank),
+  reap: async (host, rank, killed) => void (await import("./reap.ts")).reapNccl(host, rank, killed),
   readFlight: dumpNcclFlight,
   async libraries() {
     return [{ ...CUDA_LIBRARY, name: "CUDA driver" }, ncclLibrary(), nvrtcLibrary()];

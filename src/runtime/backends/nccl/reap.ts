@@ -7,7 +7,15 @@ import { CUDA_STATUS, type CudaDriver, loadCudaDriver } from "../../../foreign/c
 import { loadNccl, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { checkWorldRank } from "../../comm/index.ts";
 import { unmapSecond, withContext } from "../../device/internal.ts";
-import { HELD_KINDS, type Held, type HeldKind, readLedger, takeLedger } from "../../memory/index.ts";
+import {
+  HELD_KINDS,
+  type Held,
+  type HeldKind,
+  nap,
+  readLedger,
+  takeLedger,
+  whileOthersFreeNothing,
+} from "../../memory/index.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { checkNcclHandle } from "./nccl-handle.ts";
 
@@ -16,20 +24,17 @@ export type Reaped = Readonly<Record<HeldKind | "unknown", number>>;
 
 /** How long kernels of a killed rank may take to end once they are told to; what they use is not freed after that. */
 const END_MS = 10_000;
-const cell = new Int32Array(new SharedArrayBuffer(4));
+/** The same of plans of other killed ranks: those end within microseconds, and this thread holds up all that free. */
+const OTHERS_END_MS = 500;
 
-/**
- * Tells the kernels of plans that a killed rank left running to end, with whatever their outputs hold then. They may go on to
- * use other ranks' memory as they do: call it for all killed ranks before anything is freed. Idempotent.
- * @throws InvalidArgumentError for an invalid handle or rank
- */
-export function endNcclLaunches(handle: NcclHandle, rank: number): void {
-  checkNcclHandle(handle);
-  checkWorldRank(rank, handle.ranks);
-  const driver = loadCudaDriver();
-  if (handle.ledger === undefined || "available" in driver) return;
-  const launches = readLedger(handle.ledger, rank).filter(({ kind }) => kind === "launches");
-  for (const { ordinal, handle: word } of launches) {
+interface Engine {
+  readonly driver: CudaDriver;
+  readonly nccl: NcclLibrary;
+}
+
+/** Tells the kernels of plans that a killed rank left running to end, with whatever their outputs hold then. */
+function endLaunches(ledger: SharedArrayBuffer, rank: number, { driver }: Engine): void {
+  for (const { ordinal, handle: word } of heldLaunches(ledger, rank)) {
     withContext(driver, ordinal, () => {
       const { api } = driver;
       const stream = new BigUint64Array(1);
@@ -42,16 +47,47 @@ export function endNcclLaunches(handle: NcclHandle, rank: number): void {
   }
 }
 
+function heldLaunches(ledger: SharedArrayBuffer, rank: number): readonly Held[] {
+  return readLedger(ledger, rank).filter(({ kind }) => kind === "launches");
+}
+
+/** Aborts NCCL's calls of a killed rank: kernels of plans may stand behind them. @returns what is gone with that */
+function endCalls(ledger: SharedArrayBuffer, rank: number, { driver, nccl: { api } }: Engine): readonly Held[] {
+  const { held } = takeLedger(ledger, rank, ["communicator", "graph"]);
+  for (const [ordinal, here] of byDevice(held)) {
+    withContext(driver, ordinal, () => {
+      const communicators = here.filter(({ kind }) => kind === "communicator");
+      // All are told to end before any is freed, and graphs go before what they were captured with: see communicator-teardown.ts.
+      if (communicators.length > 0) api.ncclGroupStart();
+      for (const { handle } of communicators) api.ncclCommAbort(handle);
+      for (const { kind, handle } of here) if (kind === "graph") driver.api.cuGraphExecDestroy(handle);
+      if (communicators.length > 0) api.ncclGroupEnd();
+    });
+  }
+  return held;
+}
+
+function byDevice(held: readonly Held[]): ReadonlyMap<number, readonly Held[]> {
+  return new Map(held.map(({ ordinal }) => [ordinal, held.filter((one) => one.ordinal === ordinal)]));
+}
+
 /** Of `cuStreamCreate`. */
 const NON_BLOCKING = 1;
 
-/** Waits until streams have nothing to do. @returns false where one still has after `END_MS` */
-function areDone(streams: readonly Held[], { api }: CudaDriver): boolean {
-  const until = performance.now() + END_MS;
-  for (const { handle } of streams) {
-    while (api.cuStreamQuery(handle) === CUDA_STATUS.notReady) {
+/** Waits until streams have nothing to do. @returns false where one still has after `limitMs` */
+function areDone(held: readonly Held[], driver: CudaDriver, limitMs: number): boolean {
+  const until = performance.now() + limitMs;
+  const isBusy = ({ ordinal, handle }: Held) => {
+    let status: number = CUDA_STATUS.success;
+    withContext(driver, ordinal, () => {
+      status = driver.api.cuStreamQuery(handle);
+    });
+    return status === CUDA_STATUS.notReady;
+  };
+  for (const one of held) {
+    while (one.kind === "stream" && isBusy(one)) {
       if (performance.now() > until) return false;
-      Atomics.wait(cell, 0, 0, 1);
+      nap(1);
     }
   }
   return true;
@@ -60,51 +96,58 @@ function areDone(streams: readonly Held[], { api }: CudaDriver): boolean {
 /**
  * Frees what `rank` held, from another thread of its process, once the rank's thread has ended. NCCL frees communicators
  * of one process with the last of its ranks: so a killed rank's must be aborted here, after the survivors have aborted
- * theirs. Idempotent; does nothing for ranks that were processes.
+ * theirs. Idempotent; does nothing for ranks that were processes. Several threads may free, each another rank.
+ * @param killed all ranks of the world that were killed and are not freed: their kernels may use what `rank` held
  * @returns how much there was
  * @throws InvalidArgumentError for an invalid handle or rank
  */
-export function reapNccl(handle: NcclHandle, rank: number): Reaped {
+export function reapNccl(handle: NcclHandle, rank: number, killed: readonly number[] = []): Reaped {
   const counts = Object.fromEntries([...HELD_KINDS, "unknown"].map((kind) => [kind, 0])) as Record<
     HeldKind | "unknown",
     number
   >;
   checkNcclHandle(handle);
-  checkWorldRank(rank, handle.ranks);
-  if (handle.ledger === undefined) return counts;
+  for (const one of [rank, ...killed]) checkWorldRank(one, handle.ranks);
+  const { ledger } = handle;
+  if (ledger === undefined) return counts;
   const driver = loadCudaDriver();
   const nccl = loadNccl();
   if ("available" in driver || "available" in nccl) return counts;
-  endNcclLaunches(handle, rank);
-  const { held, numUnknown } = takeLedger(handle.ledger, rank);
-  counts.unknown = numUnknown;
-  for (const ordinal of new Set(held.map((one) => one.ordinal))) {
-    const here = held.filter((one) => one.ordinal === ordinal && one.kind !== "context");
-    withContext(driver, ordinal, () => {
-      if (!freeAll(here, driver, nccl)) counts.unknown += here.length;
-    });
-  }
-  for (const { kind, ordinal } of held) {
-    counts[kind]++;
-    if (kind === "context") driver.api.cuDevicePrimaryCtxRelease_v2(ordinal);
-  }
+  const engine = { driver, nccl };
+  const others = killed.filter((one) => one !== rank);
+  const ended = whileOthersFreeNothing(ledger, () => {
+    for (const one of [rank, ...others]) endLaunches(ledger, one, engine);
+    for (const one of others) endCalls(ledger, one, engine);
+    const gone = endCalls(ledger, rank, engine);
+    const launched = others.filter((one) => heldLaunches(ledger, one).length > 0);
+    areDone(
+      launched.flatMap((one) => readLedger(ledger, one)),
+      driver,
+      OTHERS_END_MS,
+    );
+    return gone;
+  });
+  areDone(readLedger(ledger, rank), driver, END_MS);
+  whileOthersFreeNothing(ledger, () => {
+    const { held, numUnknown } = takeLedger(ledger, rank);
+    counts.unknown = numUnknown;
+    for (const [ordinal, all] of byDevice(held)) {
+      const here = all.filter(({ kind }) => kind !== "context");
+      // What kernels use that do not end is left to them.
+      if (areDone(here, driver, 0)) withContext(driver, ordinal, () => freeAll(here, engine));
+      else counts.unknown += here.length;
+    }
+    for (const { kind, ordinal } of [...ended, ...held]) {
+      counts[kind]++;
+      if (kind === "context") driver.api.cuDevicePrimaryCtxRelease_v2(ordinal);
+    }
+  });
   return counts;
 }
 
-/**
- * Frees things of one device. Statuses are ignored: a context may be lost, and a thing may be half made.
- * @returns false where kernels do not end: what they use is left to them
- */
-function freeAll(held: readonly Held[], driver: CudaDriver, { api: nccl, optional }: NcclLibrary): boolean {
+/** Frees things of one device. Statuses are ignored: a context may be lost, and a thing may be half made. */
+function freeAll(held: readonly Held[], { driver, nccl: { optional } }: Engine): void {
   const { api } = driver;
-  const of = (...kinds: HeldKind[]) => held.filter(({ kind }) => kinds.includes(kind));
-  const communicators = of("communicator");
-  // All are told to end before any is freed, and graphs go before what they were captured with: see communicator-teardown.ts.
-  if (communicators.length > 0) nccl.ncclGroupStart();
-  for (const { handle } of communicators) nccl.ncclCommAbort(handle);
-  for (const { handle } of of("graph")) api.cuGraphExecDestroy(handle);
-  if (communicators.length > 0) nccl.ncclGroupEnd();
-  if (!areDone(of("stream"), driver)) return false;
   for (const { kind, handle } of held) {
     if (kind === "stream") api.cuStreamDestroy_v2(handle);
     else if (kind === "event") api.cuEventDestroy_v2(handle);
@@ -116,5 +159,4 @@ function freeAll(held: readonly Held[], driver: CudaDriver, { api: nccl, optiona
     else if (kind === "ncclMemory") optional.ncclMemFree?.(handle);
     else if (kind === "pinned") api.cuMemFreeHost(handle);
   }
-  return true;
 }
