@@ -1,7 +1,7 @@
 /**
  * Transpiles src/ (types stripped) into .cache/dev/, where worker threads and child processes of the tests run it: Node 20
- * cannot load TypeScript. The doors of rooms that every rank loads are bundled as in dist/: a world of two threads then
- * takes 190 ms of CPU instead of 270. A second copy, .cache/unit/, is what the tests themselves import: Node loads it in a
+ * cannot load TypeScript. The rooms that every rank loads are bundled as in dist/: a rank on threads loads
+ * seven files instead of 150. A second copy, .cache/unit/, is what the tests themselves import: Node loads it in a
  * tenth of the time that Vite takes, and without bundles each module exists once. Only this one has source maps: Node reads
  * those of all that it loads, which was a fifth of the CPU of a world of threads. Takes about a second; files that did not
  * change are not rewritten, so that several test runs may share the folders.

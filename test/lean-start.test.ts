@@ -63,9 +63,9 @@ it.skipIf(!isBuilt)(`a rank loads few files${isBuilt ? "" : " (needs npm run bui
       files.add(relative(dist, join(dist, dirname(file), path)));
     }
   }
-  expect(files).toContain("runtime/comm/index.js");
-  // 137 before rooms were bundled: each file costs about half a millisecond.
-  expect(files.size).toBeLessThan(45);
+  expect(files).toContain("runtime/shared/threads.js");
+  // 137 before anything was bundled, 41 when each room was: each file costs about a millisecond.
+  expect(files.size).toBeLessThan(10);
 });
 
 it.skipIf(!isBuilt)(`classes keep their names${isBuilt ? "" : " (needs npm run build)"}`, () => {
