@@ -2,7 +2,7 @@
  * Which way a collective goes on the threads backend: as messages (eager-rings.ts) up to a size, or straight between the
  * callers' buffers. All ranks must choose alike, so only what the fingerprint holds and the group's size count. The limits
  * are from 2, 4, 8 and 16 ranks on 32 cores: bench/results/threads-small.md, threads-32-cores-2026-11-23.md; of two ranks'
- * all-reduce and broadcast from two cores: plans-two-cores-2026-11-24.md.
+ * all-reduce from 16 cores, threads-16-cores-2026-11-28.md, and of their broadcast from two: plans-two-cores-2026-11-24.md.
  */
 import type { WireOp } from "../../comm/index.ts";
 
@@ -26,7 +26,7 @@ export function eagerLimitBytes(op: WireOp, n: number): number {
     // With 4 and 8 ranks the two ways were even at 64 bytes, and messages slower above; with 16 they took 12 to 15 us where
     // shares of all buffers took 4 to 9: everybody polls everybody's message, and one meeting is cheaper than that.
     case "all_reduce":
-      return isPair ? 1024 : -1;
+      return isPair ? 512 : -1;
     case "all_gather":
       return isPair ? 128 : -1;
     case "reduce_scatter":
