@@ -44,10 +44,10 @@ import {
 } from "./contract.ts";
 import type { ByteExchange, GroupCall, GroupDriver, TensorCall, UncheckedOptions } from "./group-driver.ts";
 import { decodeObject, encodeObject } from "./object-codec.ts";
-import { type CallName, checkOptionNames } from "./option-names.ts";
+import { type CallName, checkOptionNames, NAMED_CALLS, type NamedCall } from "./option-names.ts";
 import { checkPlanCall } from "./plan-call.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
-import { type PendingWork, SettledWork } from "./work.ts";
+import { type PendingWork, type QuickWork, SettledWork } from "./work.ts";
 import { WorkNotes } from "./work-notes.ts";
 
 const NO_OPTIONS = Object.freeze({});
@@ -119,60 +119,60 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   allReduce(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("all_reduce", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.all_reduce, input, options, 0);
     return quick ?? this.#issue({ op: "all_reduce", data: input, options, redop: options.op ?? "sum" });
   }
   broadcast(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("broadcast", data, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.broadcast, data, options, 0);
     return quick ?? this.#issue({ op: "broadcast", data, options, root: options.root ?? 0 });
   }
   reduce(input: Data, options: ReduceOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("reduce", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.reduce, input, options, 0);
     if (quick !== undefined) return quick;
     return this.#issue({ op: "reduce", data: input, options, redop: options.op ?? "sum", root: options.root ?? 0 });
   }
   allGather(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("all_gather", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.all_gather, input, options, 0);
     return quick ?? this.#issue({ op: "all_gather", data: input, options });
   }
   allGatherV(input: Data, options: VOptions = NO_COUNTS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("all_gather_v", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.all_gather_v, input, options, 0);
     return quick ?? this.#issue({ op: "all_gather_v", data: input, options, counts: options.counts });
   }
   reduceScatter(input: Data, options: ReduceOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("reduce_scatter", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.reduce_scatter, input, options, 0);
     return quick ?? this.#issue({ op: "reduce_scatter", data: input, options, redop: options.op ?? "sum" });
   }
   reduceScatterV(input: Data, options: VOptions & { readonly op?: ReduceOp } = NO_COUNTS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("reduce_scatter_v", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.reduce_scatter_v, input, options, 0);
     if (quick !== undefined) return quick;
     const { counts } = options;
     return this.#issue({ op: "reduce_scatter_v", data: input, options, redop: options.op ?? "sum", counts });
   }
   allToAll(input: Data, options: OutputOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("all_to_all", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.all_to_all, input, options, 0);
     return quick ?? this.#issue({ op: "all_to_all", data: input, options });
   }
   allToAllV(input: Data, options: AllToAllVOptions = NO_COUNTS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("all_to_all_v", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.all_to_all_v, input, options, 0);
     if (quick !== undefined) return quick;
     const { sendCounts, recvCounts } = options;
     return this.#issue({ op: "all_to_all_v", data: input, options, sendCounts, recvCounts });
   }
   gather(input: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("gather", input, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.gather, input, options, 0);
     return quick ?? this.#issue({ op: "gather", data: input, options, root: options.root ?? 0 });
   }
   scatter(data: Data, options: OutputOptions & RootOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("scatter", data, options, 0);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.scatter, data, options, 0);
     return quick ?? this.#issue({ op: "scatter", data, options, root: options.root ?? 0 });
   }
   send(data: Data, peer: number, options: CallOptions = NO_OPTIONS): Work<void> {
-    const quick = this.#quickly<void>("send", data, options, peer);
+    const quick = this.#quickly<void>(NAMED_CALLS.send, data, options, peer);
     return quick ?? this.#issue({ op: "send", data, options, peer });
   }
   recv(output: Data, peer: number, options: CallOptions = NO_OPTIONS): Work<Tensor> {
-    const quick = this.#quickly<Tensor>("recv", output, options, peer);
+    const quick = this.#quickly<Tensor>(NAMED_CALLS.recv, output, options, peer);
     return quick ?? this.#issue({ op: "recv", data: output, options, peer });
   }
   run(plan: Runnable, options: RunOptions = NO_OPTIONS): Work<Tensor | undefined> {
@@ -191,7 +191,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     return this.listen(this.driver.run({ ...checked, timeoutMs: options.timeoutMs }), options.signal);
   }
   barrier(options: CallOptions = NO_OPTIONS): Work<void> {
-    const quick = this.#quickly<void>("barrier", undefined, options, 0);
+    const quick = this.#quickly<void>(NAMED_CALLS.barrier, undefined, options, 0);
     if (quick !== undefined) return quick;
     this.checkUsable();
     checkOptions(options);
@@ -357,12 +357,12 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     checkOptions(options);
   }
 
-  #quickly<T>(op: OperationName, data: Data | undefined, options: OutputOptions, peer: number): Work<T> | undefined {
-    if (options !== NO_OPTIONS) checkOptionNames(op, optionsOf(options));
+  #quickly<T>(call: NamedCall, data: Data | undefined, options: OutputOptions, peer: number): Work<T> | undefined {
+    if (options !== NO_OPTIONS) checkOptionNames(call.op, optionsOf(options), call.plainNames);
     if (!this.#direct) return undefined;
-    const work = this.driver.quick?.(op, data, options as UncheckedOptions, peer);
+    const work = this.driver.quick?.(call, data, options as UncheckedOptions, peer);
     if (work !== undefined) this.#notes.count(work);
-    return work as PendingWork<T> | undefined;
+    return work as QuickWork<T> | undefined;
   }
 
   /** Checks a call on tensors, and submits it. */

@@ -2,7 +2,6 @@
  * The seam between `GroupCommunicator`, which every backend shares, and what a backend gives for one group. Arguments
  * that arrive here are checked: a driver refuses only what it alone can know (its memory, its engine).
  */
-import type { OperationName } from "../../collectives/index.ts";
 import type { ChoraleError, Tensor } from "../../core/index.ts";
 import type { CheckedCall } from "./call.ts";
 import type {
@@ -17,8 +16,9 @@ import type {
   RunOptions,
   VOptions,
 } from "./contract.ts";
+import type { NamedCall } from "./option-names.ts";
 import type { PlanCall } from "./plan-call.ts";
-import type { PendingWork } from "./work.ts";
+import type { PendingWork, QuickWork } from "./work.ts";
 
 /** Where a group stands: who its members are, and which of them this rank is. */
 export interface GroupPlace {
@@ -117,11 +117,11 @@ export interface GroupDriver {
    * for what is wrong with it: the careful path says what. Not called inside of a batch or after `close`.
    */
   quick?(
-    op: OperationName,
+    call: NamedCall,
     data: Data | undefined,
     options: UncheckedOptions,
     peer: number,
-  ): PendingWork<unknown> | undefined;
+  ): QuickWork<unknown> | undefined;
   /** As `quick`, for a run of a plan that this group has run before. */
-  quickRun?(plan: Runnable, options: RunOptions): PendingWork<Tensor | undefined> | undefined;
+  quickRun?(plan: Runnable, options: RunOptions): QuickWork<Tensor | undefined> | undefined;
 }

@@ -108,6 +108,7 @@ export {
   parseIsolation,
 } from "./isolation.ts";
 export { checkCarried, decodeObject, encodeObject } from "./object-codec.ts";
+export type { NamedCall } from "./option-names.ts";
 export { checkPlanCall, type PlanCall } from "./plan-call.ts";
 export {
   afterRunning,
@@ -138,7 +139,9 @@ export {
 } from "./wire.ts";
 export {
   PendingWork,
+  passOn,
+  type QuickWork,
   SettledWork,
 } from "./work.ts";
-export { reportUnseenAtExit } from "./work-notes.ts";
+export { reportUnseenAtExit, type WorkNote } from "./work-notes.ts";
 export { closeEach, GroupOpenings } from "./world-groups.ts";

@@ -1,7 +1,13 @@
 /** The common half of every backend's `Work`: state, the lazy thenable, and whether a failure was looked at. */
 import type { CallTrace } from "../../core/index.ts";
 import type { Work, WorkState } from "./contract.ts";
-import type { WorkNote } from "./work-notes.ts";
+import type { Watched, WorkNote } from "./work-notes.ts";
+
+/** What `GroupDriver.quick` returns: a work that the group may watch. */
+export interface QuickWork<T> extends Work<T>, Watched {
+  trace: CallTrace | undefined;
+  note: WorkNote | undefined;
+}
 
 /**
  * A pending operation. A backend's class adds how it is driven: `wait` on this thread, `onAwaited` from the event loop.
@@ -117,7 +123,10 @@ export abstract class PendingWork<T> implements Work<T> {
 const NOTHING: Promise<undefined> = Promise.resolve(undefined);
 
 /** Calls a handler and wraps what it returns or throws. The handlers of `await` return nothing. */
-function passOn<V, A>(handler: ((value: V) => A | PromiseLike<A>) | null | undefined, value: V): Promise<unknown> {
+export function passOn<V, A>(
+  handler: ((value: V) => A | PromiseLike<A>) | null | undefined,
+  value: V,
+): Promise<unknown> {
   if (typeof handler !== "function") return Promise.resolve(value);
   try {
     const result = handler(value);

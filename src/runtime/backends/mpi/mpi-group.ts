@@ -13,6 +13,7 @@ import {
   type GroupOpening,
   type GroupPlace,
   MAX_OBJECT_BYTES,
+  type NamedCall,
   type PendingWork,
   packCall,
   readChoice,
@@ -89,7 +90,7 @@ export class MpiGroup implements GroupDriver {
     return this.#push({ op, arrivals, activities: [activity], regions, result, sizeBytes, finish }, call.timeoutMs);
   }
 
-  quick(op: string, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
+  quick({ op }: NamedCall, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
     if (op !== "all_reduce" || !this.queue.isIdle) return undefined;
     const parts = this.#quick.allReduce(data, options);
     return parts === undefined ? undefined : this.#push(parts, undefined);

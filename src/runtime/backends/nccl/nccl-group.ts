@@ -20,6 +20,7 @@ import {
   type GroupDriver,
   type GroupOpening,
   type GroupPlace,
+  type NamedCall,
   type Operand,
   type PendingWork,
   type PlanCall,
@@ -105,7 +106,7 @@ export class NcclGroup implements GroupDriver {
     return this.sequence.next;
   }
 
-  quick(op: string, input: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
+  quick({ op }: NamedCall, input: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
     if (!(op === "all_reduce" || op === "all_gather" || op === "reduce_scatter")) return undefined;
     if (this.#rank.capturing !== undefined) return undefined;
     const redop = op === "all_gather" ? undefined : (options.op ?? "sum");

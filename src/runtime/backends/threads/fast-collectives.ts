@@ -9,9 +9,10 @@ import type { NamedReduceOp, ReduceOp, Tensor } from "../../../core/index.ts";
 import {
   type AllToAllVOptions,
   type Data,
+  type NamedCall,
   type OutputOptions,
-  type PendingWork,
   packCall,
+  type QuickWork,
   type ReduceOptions,
   type RootOptions,
   type UncheckedOptions,
@@ -57,7 +58,7 @@ export class FastCollectives {
    */
   #start(
     op: CodedOp<PlainCollective>,
-    { algorithm }: OutputOptions,
+    options: ReduceOptions & RootOptions,
     input: Tensor,
     result: Tensor,
     redop: NamedReduceOp | undefined,
@@ -68,9 +69,10 @@ export class FastCollectives {
     part: number,
     total: number,
     overlaps = false,
-  ): PendingWork<Tensor> | undefined {
+  ): QuickWork<Tensor> | undefined {
     const kernel = redop === undefined ? COPY : this.#kernel(input, redop);
     if (kernel < 0) return undefined;
+    const { algorithm } = options;
     if (algorithm !== undefined || total >= this.#firstPlan[op.code]!) {
       const planned = this.#plans.find(op, input.dtype, redop, root, total, algorithm);
       if (planned === undefined) return undefined;
@@ -80,6 +82,7 @@ export class FastCollectives {
       }
     }
     const call = this.#issue.begin(op, input, redop, root, from, to, count, part, kernel);
+    call.remember(input, result, options, total);
     return this.#issue.run(call, result, total);
   }
 
@@ -123,10 +126,22 @@ export class FastCollectives {
   }
 
   /** See `GroupDriver.quick`. */
-  call(op: OperationName, data: Data, options: UncheckedOptions, peer: number): PendingWork<unknown> | undefined {
+  call({ op, code }: NamedCall, data: Data, options: UncheckedOptions, peer: number): QuickWork<unknown> | undefined {
+    const again = this.#again(this.#issue.lastOf(code), data, options);
+    if (again !== undefined) return again;
     // Apart from the others: what is left is small enough for the optimizing compiler to inline.
     if (op === "all_reduce") return this.allReduce(data, options);
     return this.#other(op, data, options, peer);
+  }
+
+  /** The last call of an operation once more: programs repeat themselves, and what was checked then is right now. */
+  #again(last: FastCall, data: Data, options: UncheckedOptions): QuickWork<Tensor> | undefined {
+    if (!last.isRepeatable || options.root !== last.givenRoot || options.op !== last.givenOp) return undefined;
+    if (!this.#readyUnnamed(options)) return undefined;
+    const input = this.#own(data);
+    const result = options.output === undefined ? input : this.#own(options.output);
+    if (input === undefined || result === undefined) return undefined;
+    return last.isOf(input, result, options.output !== undefined) ? this.#issue.again(last, input, result) : undefined;
   }
 
   #other(
@@ -134,7 +149,7 @@ export class FastCollectives {
     data: Data,
     options: UncheckedOptions,
     peer: number,
-  ): PendingWork<unknown> | undefined {
+  ): QuickWork<unknown> | undefined {
     switch (op) {
       case "broadcast":
         return this.broadcast(data, options);
@@ -164,7 +179,7 @@ export class FastCollectives {
     }
   }
 
-  allReduce(data: Data, options: ReduceOptions): PendingWork<Tensor> | undefined {
+  allReduce(data: Data, options: ReduceOptions): QuickWork<Tensor> | undefined {
     if (!this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = options.output === undefined ? input : this.#own(options.output);
@@ -183,10 +198,12 @@ export class FastCollectives {
         return this.#issue.plan(planned, OPS.all_reduce, input, op, 0, from, to, input.size, bytes, output, bytes);
       }
     }
-    return this.#issue.reduceAll(input, output, op, from, to, bytes, kernel);
+    const call = this.#issue.begin(OPS.all_reduce, input, op, 0, from, to, input.size, bytes, kernel);
+    call.remember(input, output, options, bytes);
+    return this.#issue.reduceAll(call, output);
   }
 
-  broadcast(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
+  broadcast(data: Data, options: OutputOptions & RootOptions): QuickWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const input = this.#own(data);
@@ -197,7 +214,7 @@ export class FastCollectives {
     return this.#start(OPS.broadcast, options, input, output, undefined, root, from, to, input.size, bytes, bytes);
   }
 
-  reduce(data: Data, options: ReduceOptions & RootOptions): PendingWork<Tensor> | undefined {
+  reduce(data: Data, options: ReduceOptions & RootOptions): QuickWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const input = this.#own(data);
@@ -212,7 +229,7 @@ export class FastCollectives {
     return this.#start(OPS.reduce, options, input, output, op, root, from, to, input.size, bytes, bytes, from === to);
   }
 
-  allGather(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
+  allGather(data: Data, options: OutputOptions): QuickWork<Tensor> | undefined {
     if (options.output === undefined || !this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = this.#own(options.output);
@@ -224,7 +241,7 @@ export class FastCollectives {
     return this.#start(OPS.all_gather, options, input, output, undefined, 0, from, to, input.size, bytes, n * bytes);
   }
 
-  reduceScatter(data: Data, options: ReduceOptions): PendingWork<Tensor> | undefined {
+  reduceScatter(data: Data, options: ReduceOptions): QuickWork<Tensor> | undefined {
     if (options.output === undefined || !this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = this.#own(options.output);
@@ -239,7 +256,7 @@ export class FastCollectives {
     return this.#start(OPS.reduce_scatter, options, input, output, op, 0, from, to, count, bytes, total, overlaps);
   }
 
-  allToAll(data: Data, options: OutputOptions): PendingWork<Tensor> | undefined {
+  allToAll(data: Data, options: OutputOptions): QuickWork<Tensor> | undefined {
     if (options.output === undefined || !this.#ready(options)) return undefined;
     const input = this.#own(data);
     const output = this.#own(options.output);
@@ -252,7 +269,7 @@ export class FastCollectives {
     return this.#start(OPS.all_to_all, options, input, output, undefined, 0, from, to, count, total / n, total);
   }
 
-  gather(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
+  gather(data: Data, options: OutputOptions & RootOptions): QuickWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const input = this.#own(data);
@@ -271,7 +288,7 @@ export class FastCollectives {
     return this.#start(OPS.gather, options, input, result, undefined, root, from, to, input.size, bytes, n * bytes);
   }
 
-  scatter(data: Data, options: OutputOptions & RootOptions): PendingWork<Tensor> | undefined {
+  scatter(data: Data, options: OutputOptions & RootOptions): QuickWork<Tensor> | undefined {
     const root = options.root ?? 0;
     if (!this.#isRoot(root) || !this.#ready(options)) return undefined;
     const given = this.#own(data);
@@ -292,7 +309,7 @@ export class FastCollectives {
     return this.#start(OPS.scatter, options, given, output, undefined, root, from, to, output.size, bytes, n * bytes);
   }
 
-  barrier(options: OutputOptions): PendingWork<void> | undefined {
+  barrier(options: OutputOptions): QuickWork<void> | undefined {
     return this.#ready(options) ? this.#issue.barrier() : undefined;
   }
 
@@ -321,7 +338,7 @@ export class FastCollectives {
     return work;
   }
 
-  allGatherV(data: Data, options: VOptions): PendingWork<Tensor> | undefined {
+  allGatherV(data: Data, options: VOptions): QuickWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
     if (input === undefined || output === undefined || !this.#readyUnnamed(options)) return undefined;
@@ -335,7 +352,7 @@ export class FastCollectives {
     return this.#runParts(call, parts, output);
   }
 
-  reduceScatterV(data: Data, options: VOptions & { readonly op?: ReduceOp }): PendingWork<Tensor> | undefined {
+  reduceScatterV(data: Data, options: VOptions & { readonly op?: ReduceOp }): QuickWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
     if (input === undefined || output === undefined || !this.#readyUnnamed(options)) return undefined;
@@ -352,7 +369,7 @@ export class FastCollectives {
     return this.#runParts(call, parts, output);
   }
 
-  allToAllV(data: Data, options: AllToAllVOptions): PendingWork<Tensor> | undefined {
+  allToAllV(data: Data, options: AllToAllVOptions): QuickWork<Tensor> | undefined {
     const input = this.#own(data);
     const output = this.#own(options.output);
     if (input === undefined || output === undefined || !this.#readyUnnamed(options)) return undefined;
@@ -382,7 +399,7 @@ export class FastCollectives {
     return this.#parts;
   }
 
-  #runParts(call: FastCall, parts: Parts, result: Tensor): PendingWork<Tensor> {
+  #runParts(call: FastCall, parts: Parts, result: Tensor): QuickWork<Tensor> {
     call.parts = parts;
     call.extra = parts.hash;
     call.detail = parts.detail;

@@ -3,7 +3,14 @@
  * Goes as far as the peers allow; what is left then is the group engine's.
  */
 import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
-import { type PendingWork, packCall, WIRE_OPS, type WireOp } from "../../comm/index.ts";
+import {
+  packCall,
+  type QuickWork,
+  type ReduceOptions,
+  type RootOptions,
+  WIRE_OPS,
+  type WireOp,
+} from "../../comm/index.ts";
 import { isRefused } from "./argument-checks.ts";
 import { DoneWork } from "./done-work.ts";
 import type { GroupEngine } from "./group-engine.ts";
@@ -56,8 +63,8 @@ interface LastWord {
 }
 
 /**
- * A call on its way: what a `ThreadsWork` has of it, should it have to wait. One object serves all calls of a group, of which
- * none begins before the last one was done or left to the engine.
+ * A call on its way: what a `ThreadsWork` has of it, should it have to wait. One object serves all calls of an operation in a
+ * group, of which none begins before the last one was done or left to the engine. What was checked of the last one stays.
  */
 export class FastCall {
   seq = 0;
@@ -81,12 +88,55 @@ export class FastCall {
   detail = "";
   choice: { calls: number } | undefined;
   run: RunningPlan | undefined;
+
+  /** Whether the same call may be made again without being checked again. Its tensors are told by their places: none is kept. */
+  isRepeatable = false;
+  reportedBytes = 0;
+  givenRoot: number | undefined;
+  givenOp: ReduceOp | undefined;
+  #hasOutput = false;
+  #inputAt = -1;
+  #inputSize = -1;
+  #inputDtype: DType | undefined;
+  #resultAt = -1;
+  #resultSize = -1;
+  #resultDtype: DType | undefined;
+
+  /** Notes a call that is checked, and named no algorithm. */
+  remember(input: Tensor, result: Tensor, options: ReduceOptions & RootOptions, reportedBytes: number): void {
+    this.reportedBytes = reportedBytes;
+    this.givenRoot = options.root;
+    this.givenOp = options.op;
+    this.#hasOutput = options.output !== undefined;
+    this.#inputAt = input.byteOffset;
+    this.#inputSize = input.size;
+    this.#inputDtype = input.dtype;
+    this.#resultAt = result.byteOffset;
+    this.#resultSize = result.size;
+    this.#resultDtype = result.dtype;
+    // The divisor of an average is a setting that other calls change.
+    this.isRepeatable = options.algorithm === undefined && options.op !== "avg";
+  }
+
+  /** Whether the call that was noted was on tensors like these. */
+  isOf(input: Tensor, result: Tensor, hasOutput: boolean): boolean {
+    return (
+      input.byteOffset === this.#inputAt &&
+      result.byteOffset === this.#resultAt &&
+      input.size === this.#inputSize &&
+      result.size === this.#resultSize &&
+      input.dtype === this.#inputDtype &&
+      result.dtype === this.#resultDtype &&
+      hasOutput === this.#hasOutput
+    );
+  }
 }
 
 export class FastIssue {
   readonly #engine: GroupEngine;
   readonly #timeoutMs: number;
-  readonly #call = new FastCall();
+  /** By the operation's code. */
+  readonly #calls: readonly FastCall[] = WIRE_OPS.map(() => new FastCall());
   /** By the operation's code. */
   readonly #lastWords: readonly LastWord[] = WIRE_OPS.map(() => ({
     dtype: undefined,
@@ -109,6 +159,11 @@ export class FastIssue {
       last.root = root;
     }
     return last.word;
+  }
+
+  /** The last call of an operation. */
+  lastOf(code: number): FastCall {
+    return this.#calls[code]!;
   }
 
   /** Begins a call on world tensors. Its arguments are right. */
@@ -154,16 +209,30 @@ export class FastIssue {
   }
 
   #next({ op, code }: CodedOp): FastCall {
-    const engine = this.#engine;
-    const call = this.#call;
+    const call = this.#calls[code]!;
     this.#forget(call);
-    call.seq = engine.nextSeq++;
-    engine.driver.count(call.seq);
+    call.isRepeatable = false;
     call.code = code;
     call.op = op;
     call.extra = 0;
-    call.issuedAt = engine.sampled() ? performance.now() : -1;
+    this.#number(call);
     return call;
+  }
+
+  #number(call: FastCall): void {
+    const engine = this.#engine;
+    call.seq = engine.nextSeq++;
+    engine.driver.count(call.seq);
+    call.issuedAt = engine.sampled() ? performance.now() : -1;
+  }
+
+  /** The last call of an operation once more, on tensors of which `FastCall.isOf` is true. */
+  again(call: FastCall, input: Tensor, result: Tensor): QuickWork<Tensor> {
+    this.#number(call);
+    call.tensor = input;
+    return call.code === OPS.all_reduce.code
+      ? this.reduceAll(call, result)
+      : this.run(call, result, call.reportedBytes);
   }
 
   /** Keeps nothing of a call: its buffers may be dropped. */
@@ -218,7 +287,7 @@ export class FastIssue {
   }
 
   /** A collective in messages. The engine makes the rings for the first one. */
-  #small(call: FastCall, result: Tensor, reportedBytes: number): PendingWork<Tensor> {
+  #small(call: FastCall, result: Tensor, reportedBytes: number): QuickWork<Tensor> {
     const { rings, driver, wasm, member } = this.#engine;
     const { op, code, bytes, root, kernel } = call;
     if (!rings.prepare(op, code, bytes, root, kernel)) return this.#hand(call, result, reportedBytes, PHASE.queued);
@@ -229,7 +298,7 @@ export class FastIssue {
   }
 
   /** Goes as far as the peers allow without sleeping. */
-  run(call: FastCall, result: Tensor, reportedBytes: number): PendingWork<Tensor> {
+  run(call: FastCall, result: Tensor, reportedBytes: number): QuickWork<Tensor> {
     const engine = this.#engine;
     const { wasm, member, rings } = engine;
     if (rings.isEager(call.code, call.bytes)) return this.#small(call, result, reportedBytes);
@@ -268,7 +337,7 @@ export class FastIssue {
     part: number,
     result: T,
     reportedBytes: number,
-  ): PendingWork<T> {
+  ): QuickWork<T> {
     const input = planned.reads ? from : 0;
     const output = planned.writes ? to : 0;
     const { word, extra } = planned;
@@ -294,7 +363,8 @@ export class FastIssue {
       if (planned.choice !== undefined) planned.choice.calls++;
       return this.#done(seq, op, word, count, issuedAt, result, reportedBytes);
     }
-    const call = this.#fill(this.#call, op, typed, redop, root, input, output, count, part, COPY);
+    const call = this.#fill(this.#calls[op.code]!, op, typed, redop, root, input, output, count, part, COPY);
+    call.isRepeatable = false;
     call.seq = seq;
     call.call = word;
     call.issuedAt = issuedAt;
@@ -303,7 +373,7 @@ export class FastIssue {
   }
 
   /** A plan that does not run now: it is large, or the group fails for want of memory. The engine meets that error again. */
-  #latePlan<T>(planned: Planned, call: FastCall, result: T, reportedBytes: number): PendingWork<T> {
+  #latePlan<T>(planned: Planned, call: FastCall, result: T, reportedBytes: number): QuickWork<T> {
     const { wasm, member } = this.#engine;
     const running = planned.running(call.bytes);
     running.use.seq = call.seq;
@@ -323,7 +393,7 @@ export class FastIssue {
   }
 
   /** Ends a call of this status, or leaves what is missing to the engine. */
-  #end<T>(call: FastCall, result: T, reportedBytes: number, status: number): PendingWork<T> {
+  #end<T>(call: FastCall, result: T, reportedBytes: number, status: number): QuickWork<T> {
     if (status !== 0) return this.#left(call, result, reportedBytes, status);
     const done = this.#done(call.seq, call, call.call, call.count, call.issuedAt, result, reportedBytes);
     this.#forget(call);
@@ -339,7 +409,7 @@ export class FastIssue {
     issuedAt: number,
     result: T,
     reportedBytes: number,
-  ): PendingWork<T> {
+  ): QuickWork<T> {
     const engine = this.#engine;
     const counter = engine.counters.byCode[code]!;
     counter.calls++;
@@ -350,7 +420,7 @@ export class FastIssue {
   }
 
   /** Leaves what is missing of a call to the engine. */
-  #left<T>(call: FastCall, result: T, reportedBytes: number, status: number): PendingWork<T> {
+  #left<T>(call: FastCall, result: T, reportedBytes: number, status: number): QuickWork<T> {
     const engine = this.#engine;
     const work = this.#work(call, result, reportedBytes);
     const phase = status >= IN_STRANDS ? PHASE.strands : status >= IN_SECOND_PHASE ? PHASE.finishing : PHASE.arriving;
@@ -361,34 +431,26 @@ export class FastIssue {
   }
 
   /** An all-reduce: one call into WebAssembly where all are there. */
-  reduceAll(
-    input: Tensor,
-    output: Tensor,
-    redop: ReduceOp,
-    from: number,
-    to: number,
-    bytes: number,
-    kernel: number,
-  ): PendingWork<Tensor> {
+  reduceAll(call: FastCall, result: Tensor): QuickWork<Tensor> {
     const engine = this.#engine;
-    const call = this.begin(OPS.all_reduce, input, redop, 0, from, to, input.size, bytes, kernel);
     const { wasm, member, rings, size: n, me } = engine;
-    if (rings.isEager(call.code, bytes)) return this.#small(call, output, bytes);
+    const { bytes, input, output, kernel } = call;
+    if (rings.isEager(call.code, bytes)) return this.#small(call, result, bytes);
     const stamp = stampOf(call.seq);
     let status: number;
     if (bytes <= EAGER_BYTES) {
       const start = shareStart(bytes, me, n);
       const end = shareStart(bytes, me + 1, n);
       const spins = engine.driver.issueSpins;
-      status = wasm.twoShot(member, stamp, call.call, call.count, 0, from, to, start, end, kernel, spins);
+      status = wasm.twoShot(member, stamp, call.call, call.count, 0, input, output, start, end, kernel, spins);
     } else {
-      wasm.publish(member, stamp, call.call, call.count, 0, from, to);
+      wasm.publish(member, stamp, call.call, call.count, 0, input, output);
       status = 1;
     }
-    return this.#end(call, output, bytes, status);
+    return this.#end(call, result, bytes, status);
   }
 
-  barrier(): PendingWork<void> {
+  barrier(): QuickWork<void> {
     const { wasm, member, driver } = this.#engine;
     const call = this.#next(OPS.barrier);
     call.call = BARRIER_CALL;

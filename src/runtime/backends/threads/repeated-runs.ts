@@ -5,7 +5,7 @@
  */
 import { checkPartBytes, type ExecutionPlan, proofOf, type RankPlan } from "../../../authoring/plan/index.ts";
 import { type DType, type NamedReduceOp, type ReduceOp, sizeOf, type Tensor } from "../../../core/index.ts";
-import { type PendingWork, packCall, type Runnable, type RunOptions } from "../../comm/index.ts";
+import { packCall, type QuickWork, type Runnable, type RunOptions } from "../../comm/index.ts";
 import { type Choice, isCarriedAsIs, type TunedRun } from "../../executor/internal.ts";
 import { apart, isRefused } from "./argument-checks.ts";
 import { FastIssue, OPS } from "./fast-issue.ts";
@@ -123,7 +123,7 @@ export class RepeatedRuns {
   }
 
   /** Issues a run like one before; `undefined` for every other call, and for what is wrong with this one. */
-  call(given: Runnable, options: RunOptions): PendingWork<Tensor | undefined> | undefined {
+  call(given: Runnable, options: RunOptions): QuickWork<Tensor | undefined> | undefined {
     const engine = this.#engine;
     if (this.#known.length === 0 || !engine.isIdle || typeof given !== "object" || given === null) return undefined;
     if (!isPlain(options)) return undefined;

@@ -19,7 +19,11 @@ export class SharedStorage implements Storage {
   /** End of the block, from the start of the memory. */
   readonly sizeBytes: number;
   readonly arena: Arena;
-  freed: string | undefined;
+  /**
+   * Set when the block was freed. Written twice at construction: V8 takes a field that was written once for a constant, and
+   * throws away every compiled call when the first tensor is freed.
+   */
+  freed: string | undefined = "";
   /** What outlives this object, to free the block when nobody can reach it any more. */
   readonly record: { readonly address: number; freed: boolean };
 
@@ -29,6 +33,7 @@ export class SharedStorage implements Storage {
     this.address = address;
     this.sizeBytes = address + bytes;
     this.record = { address, freed: false };
+    this.freed = undefined;
   }
   get generation(): number {
     return this.arena.generation;

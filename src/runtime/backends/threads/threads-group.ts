@@ -2,7 +2,7 @@
  * The driver of a group on the threads backend: gives the buffers of checked calls addresses in the shared memory, and
  * makes them work for the group's engine.
  */
-import { agreedCount, type CollectiveName, type OperationName, reportedCount } from "../../../collectives/index.ts";
+import { agreedCount, type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type ChoraleError, type DType, sizeOf, type Tensor } from "../../../core/index.ts";
 import {
   asTensor,
@@ -17,11 +17,13 @@ import {
   type GroupDriver,
   type GroupOpening,
   type GroupPlace,
+  type NamedCall,
   type Operand,
   opCode,
   type PendingWork,
   type PlanCall,
   packCall,
+  type QuickWork,
   type Runnable,
   type RunOptions,
   rolesOf,
@@ -92,15 +94,15 @@ export class ThreadsGroup implements GroupDriver {
   }
 
   quick(
-    op: OperationName,
+    call: NamedCall,
     data: Data | undefined,
     options: UncheckedOptions,
     peer: number,
-  ): PendingWork<unknown> | undefined {
-    return this.#fast.call(op, data as Data, options, peer);
+  ): QuickWork<unknown> | undefined {
+    return this.#fast.call(call, data as Data, options, peer);
   }
 
-  quickRun(plan: Runnable, options: RunOptions): PendingWork<Tensor | undefined> | undefined {
+  quickRun(plan: Runnable, options: RunOptions): QuickWork<Tensor | undefined> | undefined {
     return this.#runs.call(plan, options);
   }
 

@@ -1,0 +1,92 @@
+/** Calls like the last one are not checked again: here is what makes a call another one. */
+import { describe, expect, it } from "vitest";
+import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+
+describe("a call like the last one", () => {
+  it("is another one with other tensors, elements, operators, roots and outputs", async () => {
+    const outcomes = await onRanks(2, ({ comm, backend, rank }) => {
+      const [a, b, to] = [0, 1, 2].map(() => backend.tensor("i32", [4])) as [Whole, Whole, Whole];
+      type Whole = ReturnType<typeof backend.tensor<"i32">>;
+      const sums: number[] = [];
+      const call = (input: Whole, output: Whole | undefined, op?: "sum" | "max" | "avg") => {
+        a.data.fill(4 * (rank + 1));
+        b.data.fill(20 * (rank + 1));
+        to.data.fill(-1);
+        for (let i = 0; i < 2; i++) {
+          input.data.fill(input === b ? 20 * (rank + 1) : 4 * (rank + 1));
+          const options = { ...(output === undefined ? {} : { output }), ...(op === undefined ? {} : { op }) };
+          sums.push(comm.allReduce(input, options).wait().data[0] as number);
+        }
+      };
+      call(a, undefined);
+      call(b, undefined);
+      call(a, to);
+      call(b, to);
+      call(a, to);
+      call(a, b);
+      call(a, to, "max");
+      call(a, to, "avg");
+      call(a, b, "sum");
+      call(a.slice(0, 2), undefined);
+      // The block of a freed tensor, with numbers of another kind.
+      call(a, to);
+      backend.free(to);
+      const floats = backend.tensor("f32", [4]);
+      const mixed = (() => {
+        try {
+          comm.allReduce(a, { output: floats }).wait();
+          return floats.byteOffset === to.byteOffset ? "taken" : "elsewhere";
+        } catch {
+          return "refused";
+        }
+      })();
+      comm.allReduce(a, { output: a }).wait();
+      backend.free(a);
+      const other = backend.tensor("f32", [4]);
+      other.data.fill(1.5);
+      const float = comm.allReduce(other, { output: other }).wait().data[0];
+      const roots = [0, 1, 0].map((root) => {
+        b.data.fill(rank + 1);
+        return comm.broadcast(b, { root }).wait().data[0];
+      });
+      return { sums, mixed, float, roots };
+    });
+    for (const { sums, mixed, float, roots } of valuesOf(outcomes) as {
+      sums: number[];
+      mixed: string;
+      float: number;
+      roots: number[];
+    }[]) {
+      expect(sums).toEqual([12, 12, 60, 60, 12, 12, 60, 60, 12, 12, 12, 12, 8, 8, 6, 6, 12, 12, 12, 12, 12, 12]);
+      expect(mixed).toBe("refused");
+      expect(float).toBe(3);
+      expect(roots).toEqual([1, 2, 1]);
+    }
+  });
+
+  it("is refused once its tensor is freed or its options are wrong", async () => {
+    const outcomes = await onRanks(2, ({ comm, backend }) => {
+      const [input, output] = [backend.tensor("f32", [8]), backend.tensor("f32", [8])];
+      const why = (call: () => { wait(): unknown }) => {
+        try {
+          call().wait();
+          return "";
+        } catch (error) {
+          return (error as Error).message;
+        }
+      };
+      for (let i = 0; i < 3; i++) comm.allReduce(input, { output }).wait();
+      const wrong = why(() => comm.allReduce(input, { output, op: "sun" as "sum" }));
+      const root = why(() => comm.reduce(input, { root: 2 }));
+      backend.free(output);
+      const freed = why(() => comm.allReduce(input, { output }));
+      comm.allReduce(input).wait();
+      return { wrong, root, freed };
+    });
+    for (const { wrong, root, freed } of valuesOf(outcomes) as { wrong: string; root: string; freed: string }[]) {
+      expect(wrong).toContain("sun");
+      expect(root).toContain("root");
+      expect(freed).toContain("freed");
+    }
+  });
+});
