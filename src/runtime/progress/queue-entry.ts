@@ -53,7 +53,7 @@ export class QueueEntry {
   readonly work: QueuedWork<unknown>;
   readonly arrivals: readonly Arrival[];
   readonly members: NonNullable<EntryParts["members"]>;
-  readonly kinds: readonly CallKind[];
+  kinds: readonly CallKind[];
   readonly ready: EntryParts["ready"];
   readonly regions: readonly Region[];
   readonly reads: boolean;

@@ -14,8 +14,11 @@ import { type Choice, type Choices, isServed, libraryPlans, registeredAlgorithm 
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
+import type { Entry } from "./nccl-entry.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
+import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
+import type { PlanOpenings } from "./queue-options.ts";
 
 /** Kinds of calls that open plans begin here: above those of NCCL's calls (`kindOf`). */
 const FIRST_PLAN_KIND = 2 ** 44;
@@ -69,7 +72,7 @@ export interface GroupPlansParts {
   readonly choices: Choices | undefined;
 }
 
-export class GroupPlans implements SlotOwner, CallPlans {
+export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly member: number;
   readonly choices: Choices | undefined;
   readonly #parts: GroupPlansParts;
@@ -164,6 +167,15 @@ export class GroupPlans implements SlotOwner, CallPlans {
       }
     }
     return slot;
+  }
+
+  kindsNow({ kinds, arrivals }: Entry): readonly CallKind[] {
+    if (!kinds.some((kind) => this.#slots.get(kind)?.takesRest() === true)) return kinds;
+    return arrivals.map(({ print }) => kindOf(print.call, print.count >>> 0));
+  }
+
+  mayOpen(kinds: readonly CallKind[]): boolean {
+    return kinds.every((kind) => this.#slots.get(kind)?.mayOpen !== false);
   }
 
   /**

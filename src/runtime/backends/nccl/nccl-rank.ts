@@ -91,7 +91,11 @@ export class NcclRank implements NcclContext {
       }),
       endings: this.endings,
       opened: (comm) => registrations?.opened(comm),
-      opens: (kinds, target) => plans.open(kinds, target),
+      plans: {
+        kindsNow: (entry) => plans.kindsNow(entry),
+        mayOpen: (kinds) => plans.mayOpen(kinds),
+        open: (kinds, target) => plans.open(kinds, target),
+      },
       failed: () => plans.abort(),
     });
     const { member } = control;

@@ -16,6 +16,11 @@ const SAID = { answer: 0, kernel: 1, note: 2, text: 24, words: 24 + 64 } as cons
 const ANSWERS = { ready: 0, failed: 1, early: 2, late: 3 } as const;
 /** How long a call waits for a moment to open its plan before NCCL serves it, where NCCL can, ms. */
 const PATIENCE_MS = 50;
+/**
+ * How many calls NCCL serves before one waits for such a moment again: none after the first that waited in vain, then one, and
+ * twice as many each time, up to this.
+ */
+const MOST_REST_CALLS = 4096;
 
 /** What a slot needs of its group. */
 export interface SlotOwner {
@@ -44,8 +49,13 @@ export class PlanSlot {
   /** This member's part, while others do not have theirs. */
   #own: LoadedPlan | undefined;
   #loaded: LoadedPlan | undefined;
-  /** When members first came to open it. */
-  #firstTried: number | undefined;
+  /** Since when a call waits for a moment to open it. */
+  #waitsSince: number | undefined;
+  /** The call may have taken its turn: others count on it from then on, whatever else is put on the device. */
+  #isOffered = false;
+  /** How many calls NCCL is still to serve before the next one waits, and how many it is given the next time. */
+  #rest = 0;
+  #nextRest = 0;
   #refusal: ChoraleError | undefined;
   #closed = false;
 
@@ -77,6 +87,28 @@ export class PlanSlot {
     return this.#loaded !== undefined || this.#refusal !== undefined;
   }
 
+  /** For a call that is the next to go, once: whether it leaves the plan shut. On all members alike. */
+  takesRest(): boolean {
+    if (this.isSettled || this.#rest === 0) return false;
+    this.#rest--;
+    return true;
+  }
+
+  /** Whether a call that needs the plan may take its turn: it costs all members some time, and would be for nothing. */
+  get mayOpen(): boolean {
+    this.#waitsSince ??= performance.now();
+    this.#isOffered ||= this.isSettled || this.#mayLoad || this.#isLate;
+    return this.#isOffered;
+  }
+
+  get #mayLoad(): boolean {
+    return this.#own !== undefined || this.#owner.mayLoad(this);
+  }
+
+  get #isLate(): boolean {
+    return this.isReplaceable && performance.now() - (this.#waitsSince ?? 0) > PATIENCE_MS;
+  }
+
   /**
    * Opens the plan, if that may be done now: all members come to it together.
    * @returns whether the call goes on: with the plan, or without it where NCCL serves it. On no member otherwise
@@ -84,48 +116,68 @@ export class PlanSlot {
    */
   open(target: CallTarget): boolean {
     if (this.isSettled) return true;
-    const { member } = this.#owner;
-    this.#firstTried ??= performance.now();
-    const own = new Int32Array(SAID.words);
-    own[SAID.kernel] = createHash("sha256").update(this.kernel.source).digest().readInt32LE(0);
-    let error: ChoraleError | undefined;
-    if (this.#own === undefined && !this.#owner.mayLoad(this)) {
-      const isLate = this.isReplaceable && performance.now() - this.#firstTried > PATIENCE_MS;
-      own[SAID.answer] = isLate ? ANSWERS.late : ANSWERS.early;
-    } else {
-      error = attempt(own, () => {
-        this.#own ??= this.#owner.load(this);
-        own.set(this.#own.describe(), SAID.note);
-      });
-    }
-    const said = this.#owner.tell(own, target);
+    this.#isOffered = false;
+    const { words, error } = this.#say();
+    const said = this.#owner.tell(words, target);
     this.#owner.met();
-    const others = said.findIndex((words) => words[SAID.kernel] !== own[SAID.kernel]);
-    let failed = said.findIndex((words) => words[SAID.answer] === ANSWERS.failed);
-    const answers = said.map((words) => words[SAID.answer]);
-    if (failed < 0 && others < 0 && Math.max(...(answers as number[])) >= ANSWERS.early)
-      return answers.includes(ANSWERS.late);
+    const outcome = this.#decide(said, words, error);
+    if (outcome === "early" || outcome === "late") return outcome === "late";
     const loaded = this.#own;
     this.#own = undefined;
-    if (failed < 0 && others >= 0) {
-      failed = others;
-      error = new UnsupportedError(`a plan of other choices than rank ${others}'s`, "all ranks must have the same");
+    const refusal = outcome === "ready" ? this.#connect(loaded, said, target) : outcome;
+    if (refusal === undefined && !this.#closed) this.#loaded = loaded;
+    else {
+      loaded?.close();
+      this.#refusal = refusal ?? new UnsupportedError(this.plan.name ?? "the plan", "its group was closed");
     }
-    if (failed < 0) {
-      const connected = new Int32Array(SAID.words);
-      error = attempt(connected, () => loaded?.connect(said.map((words) => words.slice(SAID.note, SAID.text))));
-      // Nobody launches before everybody can.
-      const again = this.#owner.tell(connected, target);
-      failed = again.findIndex((words) => words[SAID.answer] === ANSWERS.failed);
-      if (failed >= 0 && failed !== member) error ??= toldBy(failed, again[failed] as Int32Array, this.plan);
-    } else if (failed !== member) error ??= toldBy(failed, said[failed] as Int32Array, this.plan);
-    if (failed < 0 && !this.#closed) {
-      this.#loaded = loaded;
-      return true;
-    }
-    loaded?.close();
-    this.#refusal = error ?? new UnsupportedError(this.plan.name ?? "the plan", "its group was closed");
     return true;
+  }
+
+  /** Makes this member's part, if that may be done now. @returns what it says of that, and why it could not */
+  #say(): { readonly words: Int32Array; readonly error: ChoraleError | undefined } {
+    const words = new Int32Array(SAID.words);
+    words[SAID.kernel] = createHash("sha256").update(this.kernel.source).digest().readInt32LE(0);
+    if (!this.#mayLoad) {
+      words[SAID.answer] = this.#isLate ? ANSWERS.late : ANSWERS.early;
+      return { words, error: undefined };
+    }
+    const error = attempt(words, () => {
+      this.#own ??= this.#owner.load(this);
+      words.set(this.#own.describe(), SAID.note);
+    });
+    return { words, error };
+  }
+
+  /** What follows from what all members said: on all alike, but for the words of a refusal. */
+  #decide(
+    said: readonly Int32Array[],
+    own: Int32Array,
+    error: ChoraleError | undefined,
+  ): "ready" | "early" | "late" | ChoraleError {
+    const answers = said.map((words) => words[SAID.answer]);
+    const failed = answers.indexOf(ANSWERS.failed);
+    if (failed >= 0) return error ?? toldBy(failed, said[failed] as Int32Array, this.plan);
+    const other = said.findIndex((words) => words[SAID.kernel] !== own[SAID.kernel]);
+    if (other >= 0) {
+      const what = `a plan of other choices than rank ${other}'s`;
+      return new UnsupportedError(what, "all ranks must have the same");
+    }
+    const isLate = answers.includes(ANSWERS.late);
+    if (!isLate && !answers.includes(ANSWERS.early)) return "ready";
+    if (!isLate) return "early";
+    this.#waitsSince = undefined;
+    this.#rest = this.#nextRest;
+    this.#nextRest = Math.min(MOST_REST_CALLS, Math.max(1, 2 * this.#nextRest));
+    return "late";
+  }
+
+  /** Gives this member's part those of the others. @returns why one of them cannot use them: nobody launches then */
+  #connect(loaded: LoadedPlan | undefined, said: readonly Int32Array[], target: CallTarget): ChoraleError | undefined {
+    const words = new Int32Array(SAID.words);
+    const error = attempt(words, () => loaded?.connect(said.map((one) => one.slice(SAID.note, SAID.text))));
+    const again = this.#owner.tell(words, target);
+    const failed = again.findIndex((one) => one[SAID.answer] === ANSWERS.failed);
+    return failed < 0 ? undefined : (error ?? toldBy(failed, again[failed] as Int32Array, this.plan));
   }
 
   /** Ends launches on all members: see `LoadedPlan.abort`. */

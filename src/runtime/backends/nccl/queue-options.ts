@@ -5,7 +5,7 @@ import type { CudaStream, RankDevice } from "../../device/index.ts";
 import type { CallKind, CallQueueOptions } from "../../progress/index.ts";
 import type { Completion } from "./completion.ts";
 import type { CallTarget } from "./nccl-calls.ts";
-import type { Opening } from "./nccl-entry.ts";
+import type { Entry, Opening } from "./nccl-entry.ts";
 import type { StreamOrder } from "./stream-order.ts";
 
 /** How communicators of a rank end, as their queues see it. */
@@ -16,6 +16,16 @@ export interface QueueEndings<Q> {
   holdsBack(queue: Q): boolean;
   /** @param entering whether members may be in NCCL with a call that this rank has not made */
   failed(queue: Q, entering: boolean): void;
+}
+
+/** How plans are opened, as the queue sees it. */
+export interface PlanOpenings {
+  /** The kinds of a call that is the next to go: those of NCCL's own where no member tries to open its plan now. */
+  kindsNow(entry: Entry): readonly CallKind[];
+  /** Whether it is time to take a turn for calls of these kinds. */
+  mayOpen(kinds: readonly CallKind[]): boolean;
+  /** Opens the plans that calls of these kinds need, in their turn. @returns whether the call may be made now */
+  open(kinds: readonly CallKind[], target: CallTarget): boolean;
 }
 
 /** @typeParam Q the queue */
@@ -32,8 +42,8 @@ export interface QueueOptions<Q> extends CallQueueOptions {
   /** Where calls run, once the communicator is open. */
   readonly target: (comm: bigint) => CallTarget;
   readonly opened: (comm: bigint) => void;
-  /** Opens the plans that calls of these kinds need, in their turn. @returns whether the call may be made now */
-  readonly opens: (kinds: readonly CallKind[], target: CallTarget) => boolean;
+  /** The plans that calls may need. */
+  readonly plans: PlanOpenings;
   /** The group has failed: what is on the device beside NCCL's kernels is to end. */
   readonly failed: () => void;
   /** How communicators of this rank end. */

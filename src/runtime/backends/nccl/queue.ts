@@ -233,21 +233,30 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     if (!this.handle.accepts) return false;
     if (entry.ready !== undefined) return this.guard(entry.ready) === true;
     if (entry.step !== undefined) return this.#takesStep(entry.step);
-    if (!this.options.control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
-    if (!this.firstCalls.takesTurn(entry)) return false;
-    if (this.#takesStep(() => this.#opens(entry))) return true;
+    const { control, plans, poller } = this.options;
+    if (!control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
+    entry.kinds = plans.kindsNow(entry);
+    if (!control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
+    if (plans.mayOpen(entry.kinds)) {
+      if (!this.firstCalls.takesTurn(entry)) return false;
+      if (this.#takesStep(() => this.#opens(entry))) return true;
+      this.firstCalls.made(entry);
+    }
     // Too early: others go on meanwhile.
-    this.firstCalls.made(entry);
-    this.options.poller.hurry();
+    poller.hurry();
     return false;
   }
 
   /** In its turn: opens the plans that a call needs. @returns whether it may be made */
   #opens({ kinds }: Entry): boolean {
-    const { at, endings, opens } = this.options;
-    endings.beforeIssue();
-    at.device.activate();
-    return opens(kinds, this.target);
+    this.#enterStream();
+    return this.options.plans.open(kinds, this.target);
+  }
+
+  /** To be called before anything is put on the stream. */
+  #enterStream(): void {
+    this.options.endings.beforeIssue();
+    this.options.at.device.activate();
   }
 
   #takesStep(step: () => boolean): boolean {
@@ -299,9 +308,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   /** Puts the entry on the stream. @returns NCCL's status */
   #issue(entry: Entry): number {
-    const { at, endings } = this.options;
-    endings.beforeIssue();
-    at.device.activate();
+    this.#enterStream();
     this.order.place(entry);
     if (this.recorder.timings) this.recorder.before(entry);
     if (entry.single !== undefined) return issue(entry.single, this.target);
