@@ -1,6 +1,6 @@
 /**
  * Builds dist/ from an empty folder: JavaScript and declarations with the native tsc (the older one, which is here for its
- * API, takes five times as long), rooms that ranks load as few files, and the plans that come compiled. With `--unchecked`,
+ * API, takes five times as long), each room as few files, and the plans that come compiled. With `--unchecked`,
  * as tests do, types are not checked, which takes more than half of the time: `npm run typecheck` does.
  */
 import { spawnSync } from "node:child_process";

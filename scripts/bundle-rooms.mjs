@@ -1,9 +1,8 @@
 /**
- * Makes one file, or few, of each room that every rank loads: Node takes 0.5 to 1 ms of CPU for each module that it
- * loads, and a rank would load 170. What each rank needs of many rooms is in three files of runtime/shared/, and nothing
- * else is. Rooms import each other through their doors only, so a room's doors keep their places, the files behind them
- * become part of them or of a shared one, and what is imported stays the same object for everybody. Declarations stay as
- * tsc wrote them.
+ * Makes one file, or few, of each room: Node takes 0.5 to 1 ms of CPU for each module that it loads, and a rank would load
+ * 150. What each rank needs of many rooms is in three files of runtime/shared/, and nothing else is. Rooms import each other
+ * through their doors only, so a room's doors keep their places, the files behind them become part of them or of a shared
+ * one, and what is imported stays the same object for everybody. Declarations stay as tsc wrote them.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
@@ -14,27 +13,41 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 const src = join(root, "src");
 const dist = join(root, "dist");
 
-/** Rooms of a rank's way from its start to its first collective, and of `import "chorale"`. */
+/** All rooms but the commands', whose files are loaded by themselves. */
 const BUNDLED = [
   "core",
   "foreign/formats",
   "foreign/native",
+  "foreign/cuda",
   "foreign/nccl",
+  "foreign/mpi",
   "collectives",
+  "machine/topology",
   "machine/cost",
+  "machine/hardware",
   "mesh",
   "authoring/plan",
   "authoring/verifier",
+  "authoring/certificate",
+  "authoring/compiler",
+  "authoring/interchange",
+  "authoring/language",
+  "authoring/algorithms",
+  "authoring/simulator",
+  "authoring/synthesis",
+  "planner",
   "runtime/comm",
   "runtime/memory",
   "runtime/rendezvous",
   "runtime/device",
   "runtime/progress",
   "runtime/executor",
+  "runtime/hosts",
   "runtime/backends/threads",
   "runtime/backends/shm",
   "runtime/backends/tcp",
   "runtime/backends/nccl",
+  "runtime/backends/mpi",
   "runtime/backends/cuda",
   "runtime/world",
 ];
@@ -74,12 +87,21 @@ const filesOf = (room) =>
     .filter((file) => file.endsWith(".ts") && !/\.test(-d)?\.ts$/.test(file))
     .map((file) => `${room}/${posix(file).replace(/\.ts$/, "")}`);
 
-/** What stays a file of its own: doors, what package.json names, and what is loaded when it is needed. */
+/** What package.json and the benchmarks say of dist/. */
+const named = [
+  "package.json",
+  ...readdirSync(join(root, "bench"))
+    .filter((file) => file.endsWith(".mjs"))
+    .map((file) => `bench/${file}`),
+]
+  .map((file) => readFileSync(join(root, file), "utf8"))
+  .join();
+
+/** What stays a file of its own: doors, what is named elsewhere, and what is loaded when it is needed. */
 function entriesOf(room, files) {
-  const named = readFileSync(join(root, "package.json"), "utf8");
   const entries = new Set(files.filter(isDoor));
   for (const file of files) {
-    if (named.includes(`"./dist/${file}.js"`)) entries.add(file);
+    if (named.includes(`/dist/${file}.js"`)) entries.add(file);
     const text = readFileSync(join(src, `${file}.ts`), "utf8");
     for (const [, path] of text.matchAll(/(?:\bimport|\(import\.meta\.url\)|\bnew URL)\("(\.\/[^"]+)\.[jt]s"[,)]/g)) {
       entries.add(posix(join(dirname(file), path)));
@@ -183,8 +205,6 @@ function checkNames(files) {
 }
 
 function roomBundle(room, entries, sharedOf, out, options) {
-  const nested = entries.find((entry) => dirname(entry) !== room);
-  if (nested !== undefined) throw new Error(`${nested} is loaded by itself, but lies deeper than its room's doors`);
   return bundle(
     {
       entryPoints: entries.map((entry) => join(src, `${entry}.ts`)),
@@ -284,7 +304,7 @@ function throughDoors(text, folder, isKnown) {
 function placed({ path, text }, out) {
   if (!path.endsWith(".js")) return text;
   const located = text.replace(new RegExp(`"${FROM_SRC}([^"]*)"`, "g"), (_, place) => {
-    const seen = posix(relative(dirname(path), join(out, place)));
+    const seen = posix(relative(dirname(path), join(out, place))) || ".";
     return `"${seen.startsWith(".") ? seen : `./${seen}`}${place.endsWith("/") ? "/" : ""}"`;
   });
   return withOwnNames(withConstants(located));

@@ -1,6 +1,6 @@
 /** Files that list hosts, as Open MPI, MPICH and Slurm's scripts write them: one a line, with its number of ranks. */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { readTextFile } from "../../foreign/formats/index.ts";
+import { readTextFile } from "../../foreign/formats/internal.ts";
 import { MAX_RANKS } from "../../runtime/world/index.ts";
 
 export interface ListedHost {

@@ -3,7 +3,6 @@
  * (no network), with every number checked against the file before it is used. Sizes of the tensor types:
  * llama.cpp ggml-common.h. The tensors' data is never touched.
  */
-import { GGMLQuantizationType, gguf } from "@huggingface/gguf";
 import { FormatError, show, wordTable } from "../../core/index.ts";
 import type { ByteSource } from "./byte-source.ts";
 import { readLongStrings } from "./gguf-strings.ts";
@@ -96,8 +95,12 @@ export async function readGgufHeader(source: ByteSource): Promise<GgufHeader> {
   if (numEntries > BigInt(Math.floor(sizeBytes / MIN_ENTRY_BYTES))) {
     fail("metadata_kv_count", `is ${numEntries}, more than a file of ${sizeBytes} bytes can hold`);
   }
+  // Most commands read no such file, and loading the library takes 60 ms.
+  const { GGMLQuantizationType, gguf } = await import("@huggingface/gguf");
   const { lists, rest, removedBytes } = readLongStrings(source, Number(numEntries), MAX_HEADER_BYTES);
-  const parsed = await parse(rest).catch((cause: unknown) => fail(fieldOf(cause), messageOf(cause), cause));
+  const parsed = await gguf("https://file.invalid/model.gguf", { fetch: fetchFrom(rest) }).catch((cause: unknown) =>
+    fail(fieldOf(cause), messageOf(cause), cause),
+  );
   const metadata = new Map<string, GgufValue>(Object.entries(parsed.metadata as unknown as Record<string, GgufValue>));
   for (const [key, strings] of lists) metadata.set(key, strings);
   const headerEnd = parsed.tensorInfoByteRange[1] + removedBytes;
@@ -145,8 +148,8 @@ function read(source: ByteSource, begin: number, end: number): ArrayBuffer {
 }
 
 /** Gives the library our bytes in place of a download. */
-async function parse(source: ByteSource) {
-  const local = async (_input: unknown, init?: { headers?: unknown }): Promise<Response> => {
+function fetchFrom(source: ByteSource): typeof fetch {
+  return async (_input, init) => {
     const range = (init?.headers as Record<string, string> | undefined)?.["Range"] ?? "";
     const match = /^bytes=(\d+)-(\d+)$/.exec(range);
     const begin = Number(match?.[1] ?? 0);
@@ -155,7 +158,6 @@ async function parse(source: ByteSource) {
       headers: { "content-range": `bytes ${begin}-*/${source.sizeBytes}` },
     });
   };
-  return gguf("https://file.invalid/model.gguf", { fetch: local as typeof fetch });
 }
 
 function messageOf(cause: unknown): string {
