@@ -45,6 +45,18 @@ it.each([
   if (backend === "threads") expect(files.filter((file) => /cuda|^runtime\/device\//.test(file))).toEqual([]);
 });
 
+it("a rank that asks for its first plan loads no package", () => {
+  const { files, packages } = loadedBy("runtime/executor/library-plans.ts");
+  expect(files).toContain("authoring/algorithms/index.ts");
+  expect(packages).toEqual([]);
+});
+
+it("chorale launch loads no package but what reads its words", () => {
+  const { files, packages } = loadedBy("apps/cli/launch.ts");
+  expect(files).toContain("runtime/world/launch.ts");
+  expect(packages.filter((found) => !found.endsWith(" loads commander"))).toEqual([]);
+});
+
 it("a thread loads neither sockets nor another backend before it has its place", () => {
   const { files } = loadedBy("runtime/world/rank-entry.ts");
   const unwanted = /^(runtime\/(backends|rendezvous\/(store|client|channel)|device|memory|executor)|foreign)\//;

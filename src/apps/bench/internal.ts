@@ -4,7 +4,7 @@
  * Start reading at script-flags.ts and programs/program-rank.ts.
  */
 export { median } from "./collectives/call-timing.ts";
-export type { Buffers } from "./collectives/timed-calls.ts";
+export { type Buffers, elementCounts } from "./collectives/timed-calls.ts";
 export { contenderCall } from "./programs/program-calls.ts";
 export { type Measured, measureContenders } from "./programs/program-rank.ts";
 export type { Contender, ProgramJob } from "./programs/program-types.ts";

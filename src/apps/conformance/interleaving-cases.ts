@@ -9,7 +9,7 @@ import { asPrecise, findWrong, operationInfo, referenceOutput } from "../../coll
 import { type ArrayOf, type DType, newArray, type Tensor, type TypedArray } from "../../core/index.ts";
 import type { Communicator, Work } from "../../runtime/comm/index.ts";
 import type { World } from "../../runtime/world/index.ts";
-import { elementCounts } from "../bench/index.ts";
+import { elementCounts } from "../bench/internal.ts";
 import { SOON, turn } from "./expectations.ts";
 import type { RankContext, SemanticCase } from "./rank-context.ts";
 import { fillRandom, hashOf, pick } from "./seeded-random.ts";

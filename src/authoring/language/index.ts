@@ -4,7 +4,7 @@
  * Start reading in program.ts.
  */
 export { type CompileOptions, compile, type Program } from "../compiler/index.ts";
-export { writeMscclpp } from "../interchange/index.ts";
+export { writeMscclpp } from "../interchange/internal.ts";
 export { Builder } from "./builder.ts";
 export { MemoryChannel, PortChannel, SwitchChannel, SwitchView } from "./channels.ts";
 export { type ProgramFactory, type ProgramOptions, program } from "./program.ts";
