@@ -75,6 +75,7 @@ export default defineConfig({
           name: "own process",
           include: ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts", "bench/**/*.test.ts"],
           exclude: [...exclude, ...SHARED],
+          setupFiles: ["test/own-process-setup.ts"],
         },
       },
       { extends: true, test: { name: "shared process", include: SHARED, exclude, isolate: false } },

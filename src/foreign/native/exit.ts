@@ -5,8 +5,10 @@ import { koffi } from "./koffi.ts";
  * Ends the process at once. `process.exit` waits for the pool's threads and for workers, and so forever when one of them is
  * stuck in a foreign library or a system call; the C library's `_exit` does not. Without FFI the process kills itself,
  * and the code is lost. Output must have been written before.
+ * @param told what hears of the end, as process.exit() has its listeners hear of it
  */
-export function exitNow(code: number): never {
+export function exitNow(code: number, told: readonly NodeJS.ExitListener[] = process.listeners("exit")): never {
+  for (const listener of told) listener.call(process, code);
   if (process.platform !== "win32") {
     try {
       koffi().load(null).func("_exit", "void", ["int"])(code);

@@ -9,18 +9,22 @@ import { makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 
 const parent = mkdtempSync(join(tmpdir(), "chorale-test-owned-"));
 afterAll(() => rmSync(parent, { recursive: true }));
-const transpiled = fileURLToPath(new URL("../../../.cache/dev/runtime/memory/owned-files.js", import.meta.url));
+const transpiled = (path: string) => fileURLToPath(new URL(`../../../.cache/dev/${path}`, import.meta.url));
 
 /** Makes two folders in a process of its own, which then does what `end` says. */
-function endAfterTwo(end: string): void {
-  const text = `import { makeOwnFolder } from ${JSON.stringify(transpiled)};
+function endAfterTwo(end: string): number | null {
+  const text = `import { makeOwnFolder } from ${JSON.stringify(transpiled("runtime/memory/owned-files.js"))};
+    import { exitNow } from ${JSON.stringify(transpiled("foreign/native/exit.js"))};
     for (const kind of ["chorale-one", "chorale-two"]) makeOwnFolder(${JSON.stringify(parent)}, kind, "trials");
     ${end}`;
-  spawnSync(process.execPath, ["--input-type=module", "-e", text], { stdio: "inherit" });
+  return spawnSync(process.execPath, ["--input-type=module", "-e", text], { stdio: "inherit" }).status;
 }
 
 it("own folders are removed when their process exits, and by the next one when it is killed", () => {
-  endAfterTwo("process.exit(0);");
+  expect(endAfterTwo("process.exit(0);")).toBe(0);
+  expect(readdirSync(parent)).toEqual([]);
+  // As a command that a stuck thread would keep.
+  expect(endAfterTwo("exitNow(3);")).toBe(3);
   expect(readdirSync(parent)).toEqual([]);
   endAfterTwo('process.kill(process.pid, "SIGKILL");');
   expect(readdirSync(parent)).toHaveLength(2);

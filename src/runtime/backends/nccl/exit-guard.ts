@@ -43,6 +43,5 @@ function leave(code: number): void {
     writeSync(2, `Uncaught:\n${inspect(uncaught.error)}\n\nNode.js ${process.version}\n`);
   }
   const all = process.listeners("exit");
-  for (const listener of all.slice(all.indexOf(leave) + 1)) listener.call(process, code);
-  exitNow(Number(process.exitCode ?? code));
+  exitNow(Number(process.exitCode ?? code), all.slice(all.indexOf(leave) + 1));
 }
