@@ -6,9 +6,11 @@
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import { overlaps } from "../../memory/index.ts";
-import { PIECE_BYTES, shareOf } from "./host-arena.ts";
+import type { Arrival } from "../../progress/index.ts";
+import { CallMeeting } from "./call-meeting.ts";
+import { MEETING, PIECE_BYTES, shareOf } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
-import type { Activity, CallTarget } from "./mpi-entry.ts";
+import type { Activity, BringPlace, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
 /**
@@ -17,9 +19,12 @@ import type { PlanPlace } from "./plan-call.ts";
  */
 export const isLargeEnough = (op: string, sizeBytes: number): boolean =>
   sizeBytes >= (op === "all_reduce" ? 256 : 64) * 1024;
-/** What is copied, or reduced, at a time: a look at the call is short. The second fits what a rank has room for in the arena. */
-const COPIED_BYTES = PIECE_BYTES;
+/** What is read in a look at the call, about: that is short, and a call of several small parts takes one. */
+const LOOK_BYTES = 1024 * 1024;
+/** What is reduced at a time: it fits what a rank has room for in the arena. */
 const REDUCED_BYTES = PIECE_BYTES / 2;
+/** How often a look at the call looks whether the others have come as far. */
+const SPINS = 16;
 
 export interface DirectOptions {
   /** Hears that the call is made so. */
@@ -33,6 +38,9 @@ export class DirectCall implements Activity {
   readonly #call: HostCall;
   readonly #options: DirectOptions;
   readonly #partBytes: number;
+  readonly #meeting: CallMeeting;
+  /** In this look at the call. */
+  #readBytes = 0;
   #target: CallTarget | undefined;
   #steps: Generator<void> | undefined;
   #instead: Activity | undefined;
@@ -42,6 +50,7 @@ export class DirectCall implements Activity {
     this.#call = call;
     this.#options = options;
     this.#partBytes = call.count * sizeOf(call.dtype);
+    this.#meeting = new CallMeeting(group);
   }
 
   /** Later collectives must wait: they use the same memory. */
@@ -49,10 +58,25 @@ export class DirectCall implements Activity {
     return this.#instead?.stepped ?? true;
   }
 
+  bring(_mpi?: BringPlace, arrival?: Arrival): void {
+    const { arena, me } = this.#group;
+    const { send, recv } = this.#call;
+    const isSafe = this.#isSafe();
+    const words = arena.words();
+    const at = this.#meeting.take().meetings[me] ?? 0;
+    words[at + MEETING.send] = isSafe ? arena.offsetOf(send) : 0;
+    words[at + MEETING.recv] = isSafe ? arena.offsetOf(recv) : 0;
+    this.#meeting.tell(arrival);
+  }
+
+  hasMet(): boolean {
+    return this.#meeting.hasMet();
+  }
+
   begin(target: CallTarget): void {
-    const { arena } = this.#group;
+    if (!this.#meeting.isBrought) this.bring();
     this.#target = target;
-    arena.running.add(this);
+    this.#group.arena.running.add(this);
     this.#steps = this.#run(target);
     this.advance();
   }
@@ -73,13 +97,10 @@ export class DirectCall implements Activity {
   }
 
   *#run({ mpi }: CallTarget): Generator<void> {
-    const { arena, place, ranks, me } = this.#group;
-    const { op, send, recv } = this.#call;
-    const isSafe = this.#isSafe();
-    arena.offer(place, ranks[me] ?? 0, isSafe ? arena.offsetOf(send) : 0, isSafe ? arena.offsetOf(recv) : 0);
-    yield* this.#meet();
-    const inputs = ranks.map((rank) => arena.offered(place, rank, "send"));
-    const outputs = op === "all_reduce" ? ranks.map((rank) => arena.offered(place, rank, "recv")) : [];
+    const { op } = this.#call;
+    while (!this.#meeting.isFull) yield;
+    const inputs = this.#offered(MEETING.send);
+    const outputs = op === "all_reduce" ? this.#offered(MEETING.recv) : [];
     if (inputs.includes(0) || outputs.includes(0)) {
       this.#instead = this.#options.otherwise();
       return;
@@ -90,6 +111,12 @@ export class DirectCall implements Activity {
     else if (op === "all_reduce") yield* this.#reduceAndShare(inputs, outputs, copy);
     else yield* this.#take(inputs, copy);
     yield* this.#meet();
+  }
+
+  /** Where the members' tensors are; 0 where this rank cannot read them. */
+  #offered(word: number): readonly number[] {
+    const words = this.#group.arena.words();
+    return this.#meeting.half.meetings.map((at) => (words[at + word] ?? 0) >>> 0);
   }
 
   /** Whether the others can read this rank's input while it writes its result. */
@@ -108,7 +135,7 @@ export class DirectCall implements Activity {
     const { arena, place, ranks, me } = group;
     const numTold = ++group.numTold;
     arena.tell(place, ranks[me] ?? 0, numTold);
-    while (!arena.haveTold(place, ranks, numTold)) yield;
+    for (let looks = 1; !arena.haveTold(place, ranks, numTold); looks++) if (looks % SPINS === 0) yield;
     arena.numMoved++;
   }
 
@@ -137,7 +164,7 @@ export class DirectCall implements Activity {
       const length = Math.min(REDUCED_BYTES, this.#partBytes - at);
       this.#reduce(inputs, start + at, output === 0 ? share : output + at, length);
       if (output === 0) copy(recv.address + at, arena.address + share, length);
-      yield;
+      if (this.#isLong(length * inputs.length)) yield;
     }
   }
 
@@ -148,7 +175,7 @@ export class DirectCall implements Activity {
     const [start, end] = shareOf(this.#partBytes, size, me);
     for (let at = start; at < end; at += REDUCED_BYTES) {
       this.#reduce(inputs, at, (outputs[me] ?? 0) + at, Math.min(REDUCED_BYTES, end - at));
-      yield;
+      if (this.#isLong(REDUCED_BYTES * size)) yield;
     }
     yield* this.#meet();
     for (let i = 1; i < size; i++) {
@@ -166,9 +193,18 @@ export class DirectCall implements Activity {
 
   *#copy(copy: MemoryCopy, to: number, from: number, length: number): Generator<void> {
     if (to === from) return;
-    for (let at = 0; at < length; at += COPIED_BYTES) {
-      copy(to + at, from + at, Math.min(COPIED_BYTES, length - at));
-      yield;
+    for (let at = 0; at < length; at += LOOK_BYTES) {
+      const bytes = Math.min(LOOK_BYTES, length - at);
+      copy(to + at, from + at, bytes);
+      if (this.#isLong(bytes)) yield;
     }
+  }
+
+  /** Whether a look at the call ends now, as so many bytes were read. */
+  #isLong(bytes: number): boolean {
+    this.#readBytes += bytes;
+    if (this.#readBytes < LOOK_BYTES) return false;
+    this.#readBytes = 0;
+    return true;
   }
 }

@@ -46,13 +46,22 @@ const MAX_ROOM_BYTES = 2 ** 30;
 const COUNTERS_AT = 1024;
 const SLOT_BYTES = 16 * 1024;
 /**
- * Of a rank's part of a place: the word that counts steps and two for where its tensors of a call are, two places to meet for
- * reductions in one round, the slots, two halves of input, the output.
+ * Of a rank's part of a place: the word that counts steps, two places to meet as calls begin, the slots, two halves of input, the
+ * output.
  */
 const MEETINGS_AT = 128;
 const MEETING_BYTES = 128;
-/** Of a place to meet: words after its mark, and the input. */
-export const MEETING = { seq: 1, call: 2, count: 3, hash: 4, inputAt: 32, inputBytes: MEETING_BYTES - 32 } as const;
+/** Of a place to meet: words after its mark, of which two say where the rank's tensors are, and the input. */
+export const MEETING = {
+  seq: 1,
+  call: 2,
+  count: 3,
+  hash: 4,
+  send: 5,
+  recv: 6,
+  inputAt: 32,
+  inputBytes: MEETING_BYTES - 32,
+} as const;
 const SLOTS_AT = MEETINGS_AT + 2 * MEETING_BYTES;
 const INPUT_AT = SLOTS_AT + NUM_SLOTS * SLOT_BYTES;
 const INPUT_BYTES = PIECE_BYTES + MARGIN_BYTES;
@@ -61,8 +70,6 @@ const PART_BYTES = OUTPUT_AT + PIECE_BYTES + MARGIN_BYTES;
 /** Below the first place: address 0 is none, and the arena counts there who has come. */
 const PLACES_AT = PAGE_BYTES;
 const ATTACHED_WORD = 0;
-/** Words behind the one that counts steps. */
-const OFFERED = { send: 1, recv: 2 } as const;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
 const placesBytes = (ranks: number) => PAGE_BYTES * pages(PLACES_AT + NUM_PLACES * ranks * PART_BYTES);
@@ -154,21 +161,6 @@ export class HostArena implements ExecutorMemory {
       if (((Atomics.load(words, this.#stepsOf(place, rank)) - count) | 0) < 0) return false;
     }
     return true;
-  }
-
-  /**
-   * Says where a rank's input and result of a call lie, before it tells that it is there.
-   * @param send 0 where the others cannot read it, as of `recv`
-   */
-  offer(place: number, rank: number, send: number, recv: number): void {
-    const at = this.#stepsOf(place, rank);
-    this.#words[at + OFFERED.send] = send;
-    this.#words[at + OFFERED.recv] = recv;
-  }
-
-  /** What a rank has offered. */
-  offered(place: number, rank: number, what: keyof typeof OFFERED): number {
-    return (this.#words[this.#stepsOf(place, rank) + OFFERED[what]] ?? 0) >>> 0;
   }
 
   /** Where the others find what lies at an address of this process; 0 where they cannot. */

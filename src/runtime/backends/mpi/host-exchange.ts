@@ -10,9 +10,11 @@
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import type { Span } from "../../memory/index.ts";
+import type { Arrival } from "../../progress/index.ts";
+import { CallMeeting } from "./call-meeting.ts";
 import { pieceBytes, shareOf } from "./host-arena.ts";
 import { apartFromResult, type HostCall } from "./host-call.ts";
-import type { Activity, CallTarget } from "./mpi-entry.ts";
+import type { Activity, BringPlace, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
 export class ExchangeCall implements Activity {
@@ -26,6 +28,7 @@ export class ExchangeCall implements Activity {
   readonly #partBytes: number;
   readonly #pieceBytes: number;
   readonly #numPieces: number;
+  readonly #meeting: CallMeeting;
   #send: Span;
   #copy: MemoryCopy = () => {};
   /** Of the group, before this call: pieces, and what this rank has told. */
@@ -46,20 +49,29 @@ export class ExchangeCall implements Activity {
     this.#partBytes = count * sizeOf(dtype);
     this.#pieceBytes = pieceBytes(this.#partBytes, this.#numIn);
     this.#numPieces = Math.ceil(this.#partBytes / this.#pieceBytes);
+    this.#meeting = new CallMeeting(group);
     this.#send = send;
   }
 
-  begin({ mpi }: CallTarget): void {
+  bring({ library, addresses }: BringPlace, arrival?: Arrival): void {
     const group = this.#group;
-    this.#copy = mpi.library.copy;
-    this.#send = apartFromResult(this.#call, mpi.addresses);
+    this.#copy = library.copy;
+    this.#send = apartFromResult(this.#call, addresses);
     this.#firstPiece = group.numPieces;
     this.#firstTold = group.numTold;
-    group.numPieces += this.#numPieces;
-    group.numTold += this.#numPieces * (this.#isAllReduce ? 2 : 1);
-    group.arena.running.add(this);
+    this.#meeting.take(this.#numPieces, this.#numPieces * (this.#isAllReduce ? 2 : 1));
     this.#bring(0);
+    this.#meeting.tell(arrival);
     this.#awaited = this.#numTold;
+  }
+
+  hasMet(): boolean {
+    return this.#meeting.hasMet();
+  }
+
+  begin({ mpi }: CallTarget): void {
+    if (!this.#meeting.isBrought) this.bring(mpi);
+    this.#group.arena.running.add(this);
     this.advance();
   }
 

@@ -160,8 +160,8 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         if (call === undefined) break;
         if (begun[rank] !== place) {
           // As the short way does when it is issued; its turn comes later.
-          if (call instanceof OneRoundReduction && brought[rank] !== place && random(2) === 0) {
-            call.bring(target.mpi.library.copy, random(2) === 0 ? arrivals.again(arrival) : undefined);
+          if (call.bring !== undefined && brought[rank] !== place && random(2) === 0) {
+            call.bring?.(target.mpi, arrivals.again(arrival));
             brought[rank] = place;
             break;
           }
@@ -181,7 +181,6 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
 
   it("has short sums meet where all ranks have brought the same call, and its words copied", () => {
     const sequences = groups.map(() => new CallSequence(RANKS));
-    const { copy } = target.mpi.library;
     const meet = (count: number, differs?: "count" | "number" | "way") => {
       const arrays = groups.map((_, rank) => new Int32Array(count).fill(rank + 1));
       const calls = groups.map((group, rank) => {
@@ -198,7 +197,7 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         const sequence = sequences[rank] as CallSequence;
         const arrival = sequence.plain("all_reduce", "i32", isOther === "count" ? count + 1 : count, "sum", 0);
         const said = { ...arrival, seq: arrival.seq + (isOther === "number" ? 1 : 0) };
-        one.bring(copy, isOther === "way" ? undefined : said);
+        one.bring(target.mpi, isOther === "way" ? undefined : said);
         met.push(calls.map((each) => each.hasMet()));
       }
       for (const one of calls) one.begin(target);
@@ -210,6 +209,36 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     for (const count of [1, 2, 24, 25, 300, 24, 1]) expect(meet(count)).toEqual([0, 0, 3]);
     for (const differs of ["count", "number", "way"] as const) expect(meet(3, differs)).toEqual([0, 0, 0]);
     expect(meet(3)).toEqual([0, 0, 3]);
+  });
+
+  it("has larger calls meet in one look where all ranks have brought the same", () => {
+    const sequences = groups.map(() => new CallSequence(RANKS));
+    const meet = (op: keyof typeof USES, count: number, differs = false) => {
+      const { given, outputs, calls } = make(op, "f32", count, false, () => true);
+      const met = calls.map((one, rank) => {
+        const arrival = (sequences[rank] as CallSequence).plain(op, "f32", count, undefined, 0);
+        one.bring?.(target.mpi, { ...arrival, seq: arrival.seq + (differs && rank === 1 ? 1 : 0) });
+        return calls.filter((each) => each.hasMet?.()).length;
+      });
+      for (const one of calls) one.begin(target);
+      for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++)
+        expect(rounds).toBeLessThan(1e6);
+      const expected = resultsOf(op, given.map(floats));
+      for (const [rank, output] of outputs.entries()) {
+        expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
+      }
+      // Plans have no such place: they meet as they are compared.
+      if (document === DOCUMENTS["the exchange"]) expect(calls.every((one) => one.bring !== undefined)).toBe(true);
+      return calls[0]?.bring === undefined ? "plan" : met;
+    };
+    for (const op of ["all_gather", "all_to_all", "reduce_scatter", "all_reduce"] as const) {
+      // The first by the exchange, and the second straight from the tensors.
+      for (const count of [400, large]) {
+        expect([[0, 0, RANKS], "plan"]).toContainEqual(meet(op, count));
+        expect([[0, 0, 0], "plan"]).toContainEqual(meet(op, count, true));
+        expect([[0, 0, RANKS], "plan"]).toContainEqual(meet(op, count));
+      }
+    }
   });
 
   it.each([1, 5, 1024, large, 3 * large])("sums %i elements", (count) => {

@@ -1,5 +1,5 @@
 /** What a group's queue holds: calls of MPI, each of one request or of several steps, and tasks of the host. */
-import { type EntryParts as CommonParts, type QueuedWork, QueueEntry } from "../../progress/index.ts";
+import { type Arrival, type EntryParts as CommonParts, type QueuedWork, QueueEntry } from "../../progress/index.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 
 /** Where a call is made. */
@@ -11,6 +11,9 @@ export interface CallTarget {
   readonly size: number;
 }
 
+/** What a call needs to bring its part. */
+export type BringPlace = Pick<MpiProcess, "library" | "addresses">;
+
 /** One call on its way through MPI. */
 export interface Activity {
   /**
@@ -19,7 +22,12 @@ export interface Activity {
   readonly stepped: boolean;
   /** It must be done before any later message of the group begins: the messages of its own entry come behind it. */
   readonly holdsMessages?: boolean;
-  /** For a call by whose data its members see that all have made the same: whether all have. */
+  /**
+   * Writes this rank's part where the other members find it, before the call's turn: when every earlier call of the group is done here.
+   * @param arrival what this rank says of the call; without it the others hear of the call by what is published
+   */
+  bring?(mpi: BringPlace, arrival: Arrival): void;
+  /** Of a call that was brought: whether all members have brought the same. */
   hasMet?(): boolean;
   begin(target: CallTarget): void;
   /** Goes on. @returns whether it is done */

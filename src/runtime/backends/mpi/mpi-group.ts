@@ -87,7 +87,11 @@ export class MpiGroup implements GroupDriver {
       return this.#push(parts, call.timeoutMs);
     }
     const { op, arrivals, activity, regions, result, sizeBytes, finish } = this.#prepare(call);
-    return this.#push({ op, arrivals, activities: [activity], regions, result, sizeBytes, finish }, call.timeoutMs);
+    const [arrival] = arrivals;
+    const comparesLater = activity.bring !== undefined && arrivals.length === 1 && this.queue.isIdle;
+    if (comparesLater && arrival !== undefined) activity.bring?.(this.queue.options.mpi, arrival);
+    const parts = { op, arrivals, activities: [activity], regions, result, sizeBytes, finish, comparesLater };
+    return this.#push(parts, call.timeoutMs);
   }
 
   quick({ op }: NamedCall, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {

@@ -11,9 +11,9 @@
 import type { DType, ReduceOp } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import type { Arrival } from "../../progress/index.ts";
+import { CallMeeting } from "./call-meeting.ts";
 import { MEETING } from "./host-arena.ts";
-import type { Activity, CallTarget } from "./mpi-entry.ts";
-import type { MeetingHalf } from "./one-round-places.ts";
+import type { Activity, BringPlace, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
 /** Most bytes of all ranks' inputs together: what a rank reads and reduces alone. */
@@ -40,10 +40,8 @@ export class OneRoundReduction implements Activity {
   readonly #call: AddressedReduction;
   /** Where inputs are: 0, in the meeting places. */
   readonly #where: 0 | 1;
+  readonly #meeting: CallMeeting;
   #copy: MemoryCopy | undefined;
-  #half: MeetingHalf;
-  #arrival: Arrival | undefined;
-  #awaited = 0;
   #isWaiting = false;
   #isDone = false;
 
@@ -51,58 +49,29 @@ export class OneRoundReduction implements Activity {
     this.#group = group;
     this.#call = call;
     this.#where = call.sizeBytes <= MEETING.inputBytes ? 0 : 1;
-    this.#half = group.rounds.halves[0];
+    this.#meeting = new CallMeeting(group);
   }
 
-  /**
-   * Writes this rank's input: before the call's turn too, when every earlier call of the group is done here. A reduction that is
-   * done can be brought once more, for the next call of the same memory.
-   * @param arrival what this rank says of the call; others that hear it in another way find no fingerprint here
-   */
-  bring(copy: MemoryCopy, arrival?: Arrival): void {
-    const group = this.#group;
-    const { arena, me } = group;
-    const half = group.rounds.halves[(group.numPieces & 1) as 0 | 1];
+  /** A reduction that is done can be brought once more, for the next call of the same memory. */
+  bring({ library: { copy } }: BringPlace, arrival?: Arrival): void {
+    const { arena } = this.#group;
     this.#copy = copy;
-    this.#arrival = arrival;
     this.#isDone = false;
-    this.#half = half;
-    group.numPieces++;
-    this.#awaited = ++group.numTold | 0;
+    const half = this.#meeting.take();
     const { send, sizeBytes, words: own } = this.#call;
     const words = arena.words();
     const to = half.inputs[this.#where];
     if (own === undefined) copy(arena.address + to, send, sizeBytes);
     else for (let i = 0, at = to / 4; i < own.send.length; i++, at++) words[at] = own.send[i]!;
-    const at = half.meetings[me] ?? 0;
-    words[at + MEETING.seq] = arrival === undefined ? 0 : arrival.seq | 0;
-    if (arrival !== undefined) {
-      const { call, count, hash } = arrival.print;
-      words[at + MEETING.call] = call;
-      words[at + MEETING.count] = count;
-      words[at + MEETING.hash] = hash;
-    }
-    Atomics.store(words, at, this.#awaited);
+    this.#meeting.tell(arrival);
   }
 
-  /** Whether all members have brought the same call. Where not, one may have made it in another way, or another call. */
   hasMet(): boolean {
-    const arrival = this.#arrival;
-    if (arrival === undefined) return false;
-    const { meetings } = this.#half;
-    const words = this.#group.arena.words();
-    const seq = arrival.seq | 0;
-    const { call, count, hash } = arrival.print;
-    for (const at of meetings) {
-      if (Atomics.load(words, at) !== this.#awaited || words[at + MEETING.seq] !== seq) return false;
-      if (words[at + MEETING.call] !== call || words[at + MEETING.count] !== count) return false;
-      if (words[at + MEETING.hash] !== hash) return false;
-    }
-    return true;
+    return this.#meeting.hasMet();
   }
 
   begin({ mpi }: CallTarget): void {
-    if (this.#copy === undefined) this.bring(mpi.library.copy);
+    if (!this.#meeting.isBrought) this.bring(mpi);
     if (this.advance()) return;
     this.#isWaiting = true;
     this.#group.arena.running.add(this);
@@ -110,10 +79,10 @@ export class OneRoundReduction implements Activity {
 
   advance(): boolean {
     if (this.#isDone) return true;
+    if (!this.#meeting.isFull) return false;
     const { arena } = this.#group;
-    const { meetings, tables, result, resultTable } = this.#half;
+    const { meetings, tables, result, resultTable } = this.#meeting.half;
     const words = arena.words();
-    for (const at of meetings) if (Atomics.load(words, at) !== this.#awaited) return false;
     const { dtype, redop, recv, sizeBytes, words: own } = this.#call;
     arena.reducer.runTables(dtype, redop, tables[this.#where], meetings.length, resultTable, sizeBytes);
     if (own === undefined) this.#copy?.(recv, arena.address + result, sizeBytes);

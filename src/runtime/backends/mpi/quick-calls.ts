@@ -105,8 +105,8 @@ export class QuickCalls {
     plans?.count("all_reduce", dtype, sizeBytes);
     const { activities, regions } = last;
     const [activity] = activities;
-    const comparesLater = activity instanceof OneRoundReduction;
-    if (comparesLater) activity.bring(this.#mpi.library.copy, arrival);
+    const comparesLater = activity.bring !== undefined;
+    activity.bring?.(this.#mpi, arrival);
     return { op: "all_reduce", arrivals: [arrival], activities, regions, result: output, sizeBytes, comparesLater };
   }
 
