@@ -132,6 +132,7 @@ inline unsigned swapAtDevice(unsigned* at, unsigned expected, unsigned v) {
   return before;
 }
 inline void fenceSystem() {}
+inline void fenceDevice() {}
 inline unsigned loadWord(const unsigned* at) { return *at; }
 inline void rest() { shim::giveWay(); }
 inline float bitsToFloat(unsigned x) { float v; memcpy(&v, &x, 4); return v; }

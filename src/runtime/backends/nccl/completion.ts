@@ -7,9 +7,19 @@
 import { oneOf } from "../../../core/internal.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import type { CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
-import type { LaunchEnds } from "../../executor/index.ts";
+import { END_WORDS, type LaunchEnds } from "../../executor/index.ts";
 
 const COMPLETION_VARIABLE = "CHORALE_CUDA_COMPLETION";
+
+/** The word that the stream itself writes stands behind those of kernels. */
+const MARK_AT = END_WORDS;
+const NUM_WORDS = END_WORDS + 1;
+/**
+ * Words have 32 bits: one that nobody wrote for 2^31 numbers would seem to be ahead. Before it is written after so many, the
+ * host sets it to a number that is not as old; all up to there has ended long before.
+ */
+const OLD = 2 ** 30;
+const NOT_AS_OLD = 2 ** 20;
 
 /** Whether kernels write when they end; otherwise they write nothing, as calls of NCCL do: to compare. @throws InvalidArgumentError */
 function kernelsTell(): boolean {
@@ -24,15 +34,18 @@ export class Completion implements LaunchEnds {
   readonly #flag: PinnedBuffer;
   readonly #done: Int32Array;
   readonly address: number;
-  #marker = 0;
+  #marker: number;
   #lastOfKernel = 0;
+  #lastOfStream = 0;
 
-  constructor(at: RankDevice, stream: CudaStream) {
+  /** @param first the number before the first */
+  constructor(at: RankDevice, stream: CudaStream, first = 0) {
+    this.#marker = first;
     this.#at = at;
     this.#stream = stream;
-    this.#flag = at.pinned.take(4);
-    this.#done = new Int32Array(this.#flag.buffer, 0, 1);
-    this.#done[0] = 0;
+    this.#flag = at.pinned.take(4 * NUM_WORDS);
+    this.#done = new Int32Array(this.#flag.buffer, 0, NUM_WORDS);
+    this.#done.fill(0);
     this.address = Number(this.#flag.deviceAddress);
   }
 
@@ -43,25 +56,37 @@ export class Completion implements LaunchEnds {
 
   /** The number of a kernel that is about to go onto the stream, and that writes it there when it ends. */
   next(): number {
-    this.#lastOfKernel = ++this.#marker;
-    return this.#marker;
+    const marker = ++this.#marker;
+    if (marker - this.#lastOfKernel > OLD) this.#done.fill(marker - NOT_AS_OLD, 0, END_WORDS);
+    this.#lastOfKernel = marker;
+    return marker;
   }
 
   /** Puts a mark behind everything on the stream. @returns its number @throws NativeError, ClosedError */
   mark(): number {
     const { device } = this.#at;
     const marker = ++this.#marker;
+    if (marker - this.#lastOfStream > OLD) this.#done[MARK_AT] = marker - NOT_AS_OLD;
+    this.#lastOfStream = marker;
     device.activate();
     const write = device.driver.api.cuStreamWriteValue32_v2;
-    const status = write(this.#stream.handle, this.address, marker >>> 0, 0);
+    const status = write(this.#stream.handle, this.address + 4 * MARK_AT, marker >>> 0, 0);
     if (status !== CUDA_STATUS.success) device.fail("cuStreamWriteValue32_v2", status, "completion");
     return marker;
   }
 
   /** Whether the stream has come to a mark; 0 is none. */
   reached(marker: number): boolean {
+    if (marker === 0) return false;
+    if (marker <= this.#lastOfStream && this.#isAt(MARK_AT, marker)) return true;
+    if (marker > this.#lastOfKernel) return false;
+    for (let at = 0; at < END_WORDS; at++) if (!this.#isAt(at, marker)) return false;
+    return true;
+  }
+
+  #isAt(at: number, marker: number): boolean {
     // Atomic: a loop that does nothing else reads it anew each time.
-    return marker !== 0 && ((Atomics.load(this.#done, 0) - marker) | 0) >= 0;
+    return ((Atomics.load(this.#done, at) - marker) | 0) >= 0;
   }
 
   /** Whether everything on the stream is done. Errors are left to `isDone` of the stream. */

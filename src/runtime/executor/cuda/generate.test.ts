@@ -54,7 +54,7 @@ describe("the source", () => {
         strand_0(L, rank, strand, launch, slot);
         __syncthreads();
         if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
-        if (L.done != nullptr && threadIdx.x == 0 && isLastStrand(L, gridDim.x)) tellHost(L);
+        tellEnd(L, strandOfBlock(), gridDim.x);
       }
       "
     `);

@@ -11,6 +11,7 @@ import { reductionDepth } from "../cpu/reduction-depth.ts";
 import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
 import {
   COUNTER_STRIDE,
+  END_WORDS,
   GREETING_BYTES,
   launchStruct,
   STRAND_WORDS,
@@ -178,6 +179,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     STATE_BARRIERS: state.barriers,
     STATE_LOCK: state.lock,
     STATE_ENDED: state.ended,
+    END_WORDS,
     STATE_REPORT: state.report,
   };
   const numSlots = plan.options.useDoubleScratchBuffer ? 2 : 1;
@@ -340,9 +342,7 @@ function kernel(
           "  if (strand == 0) meetRanks(L, launch, buffers);",
         ]
       : []),
-    parts
-      ? "  partRanks(L, gridDim.x, launch);"
-      : "  if (L.done != nullptr && threadIdx.x == 0 && isLastStrand(L, gridDim.x)) tellHost(L);",
+    parts ? "  partRanks(L, gridDim.x, launch);" : "  tellEnd(L, strandOfBlock(), gridDim.x);",
     "}",
   );
   return lines.join("\n");

@@ -73,6 +73,9 @@ export function stateLayout(counts: StateCounts): StateLayout {
   return { strands: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
 }
 
+/** Words of 4 bytes in which a launch tells the host of its end: it has ended once all hold its number, or a later one's. */
+export const END_WORDS = 8;
+
 /** Words of 8 bytes of the kernel's one parameter, in order; the window of every rank follows. */
 export const LAUNCH_WORDS = [
   "input",
@@ -111,7 +114,7 @@ export function launchStruct(numRanks: number): string {
   i64 packetChunk;      // bytes of a chunk in lines of 128
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;
-  u32* done;            // where the end of this launch is written for the host, and what; null: nobody asks
+  u32* done;            // END_WORDS words in which the end of this launch is told to the host, and how; null: nobody asks
   u64 turn;
   char* window[${numRanks}];      // of every rank, as this device reaches it
 };`;

@@ -69,7 +69,7 @@ export function kernelFor(
 
 /** Where launches of a stream write that they have ended: an increasing number each, in memory that the host reads. */
 export interface LaunchEnds {
-  /** As the device sees it. */
+  /** Of `END_WORDS` words of 4 bytes, as the device sees them: a launch has ended once all hold its number, or a later one's. */
   readonly address: number;
   /** The number of the launch that comes next on the stream. */
   next(): number;

@@ -134,9 +134,17 @@ __device__ inline bool isLastStrand(const Launch& L, u32 numStrands) {
   *(volatile u32*)(L.state + STATE_ENDED) = 0;
   return true;
 }
-// The host learns that the launch is done: everything that its strands, and those that they waited for, wrote comes before.
-__device__ __forceinline__ void tellHost(const Launch& L) {
-  if (L.done != nullptr) storeRelease(L.done, (u32)L.turn);
+// The host learns that the launch is done when all of END_WORDS words say so: few strands, which write some each, need not meet
+// for that. What the strands wrote comes before, for all who read it from this device's memory: the host only ever has it copied.
+__device__ inline void tellHost(const Launch& L, u32 first, u32 stride) {
+  if (L.done == nullptr) return;
+  fenceDevice();
+  for (u32 i = first; i < END_WORDS; i += stride) *(volatile u32*)(L.done + i) = (u32)L.turn;
+}
+__device__ __forceinline__ void tellEnd(const Launch& L, u32 strand, u32 numStrands) {
+  if (L.done == nullptr || threadIdx.x != 0) return;
+  if (numStrands <= END_WORDS) tellHost(L, strand, numStrands);
+  else if (isLastStrand(L, numStrands)) tellHost(L, 0, 1);
 }
 // The last strand of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
 __device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag) {
@@ -149,7 +157,7 @@ __device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag) {
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank)
       await(L, (u32*)(L.window[L.rank] + WINDOW_FAREWELLS + COUNTER_STRIDE * peer), flag, Site{-2, 0});
-  tellHost(L);
+  tellHost(L, 0, 1);
 }`;
 
 /** Between launches of a kernel that runs ahead: a rank that writes scratch waits for those that use it, some launches behind. */

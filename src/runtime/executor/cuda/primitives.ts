@@ -62,6 +62,7 @@ __device__ __forceinline__ u32 swapAtDevice(u32* at, u32 expected, u32 v) {
   return before;
 }
 __device__ __forceinline__ void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+__device__ __forceinline__ void fenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 __device__ __forceinline__ u32 loadWord(const u32* at) { return *(const volatile u32*)at; }
 __device__ __forceinline__ void rest() {}
 __device__ __forceinline__ bool allOfWarp(bool value) { return __all_sync(0xffffffffu, value); }
