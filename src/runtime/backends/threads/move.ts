@@ -17,6 +17,8 @@ import type { ProtocolExports } from "./protocol.ts";
 import type { Parts } from "./threads-work.ts";
 
 const UNIT = 128;
+/** Parts that are smaller share cache lines: each rank then reads all of them, where each would write to everybody's lines. */
+const LEAST_PUSHED_BYTES = 128;
 export const COPY = COPY_KERNEL;
 
 /** First byte of rank `r`'s share of `bytes`; the share ends where the next one starts. */
@@ -123,6 +125,7 @@ export function moveShare(engine: MoveGroup, work: MovedCall): string | undefine
       return undefined;
     case "all_gather":
     case "all_gather_v": {
+      if (work.parts === undefined && part < LEAST_PUSHED_BYTES) return readParts(engine, 0, part);
       const offset = work.parts === undefined ? me * part : work.parts.offsets[me]!;
       const own = work.parts === undefined ? part : work.parts.sizes[me]!;
       const source = words[inWords + me]!;
@@ -145,11 +148,7 @@ export function moveShare(engine: MoveGroup, work: MovedCall): string | undefine
       return undefined;
     }
     case "all_to_all":
-      for (let i = 0; i < n; i++) {
-        const r = (me + i) % n;
-        move(engine, words[inWords + r]! + me * part, words[outWords + me]! + r * part, part);
-      }
-      return undefined;
+      return readParts(engine, me * part, part);
     case "all_to_all_v":
       return allToAllV(engine, work);
     case "gather":
@@ -168,6 +167,16 @@ export function moveShare(engine: MoveGroup, work: MovedCall): string | undefine
 function run(engine: MoveGroup, kernel: number, inputs: number, outputs: number, start: number, end: number): void {
   if (start >= end || outputs === 0) return;
   engine.wasm.reduce(kernel, engine.fromTable, inputs, engine.toTable, outputs, start, end, engine.context);
+}
+
+/** Fills the output with the part at `offset` of everybody's input. */
+function readParts(engine: MoveGroup, offset: number, part: number): undefined {
+  const { size: n, me, words, inWords, outWords } = engine;
+  for (let i = 0; i < n; i++) {
+    const r = (me + i) % n;
+    move(engine, words[inWords + r]! + offset, words[outWords + me]! + r * part, part);
+  }
+  return undefined;
 }
 
 function move(engine: MoveGroup, from: number, to: number, bytes: number): void {
