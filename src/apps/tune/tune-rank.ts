@@ -3,7 +3,7 @@ import { operationInfo, partCount, reportedCount } from "../../collectives/index
 import { sizeOf, UnsupportedError } from "../../core/index.ts";
 import type { World } from "../../runtime/world/index.ts";
 import { type Buffers, type Contender, contenderCall, type Measured, measureContenders } from "../bench/internal.ts";
-import type { TuneFigure, TuneJob, TuneReading, TuneReport } from "./tune-types.ts";
+import type { SecondLook, TuneFigure, TuneJob, TuneReading, TuneReport } from "./tune-types.ts";
 
 /** What rank 0 prints when a size is done. */
 export const TUNE_PREFIX = "chorale-tune-size ";
@@ -42,19 +42,22 @@ export async function runTuneRank(world: World, job: TuneJob): Promise<TuneRepor
       .sort((a, b) => a.timeUs - b.timeUs)
       .slice(0, MOST_SECOND)
       .map(({ label }): Contender => ({ kind: "algorithm", name: label }));
-    const look = async (inPlace: boolean): Promise<number[][]> => {
+    const look = async (inPlace: boolean): Promise<Pick<SecondLook, "ratios" | "ofFastest">[]> => {
       const [first, ...again] = await measure([base, ...seconds], job.secondRepeats, inPlace);
-      return again.map(({ timing, wrong }) =>
-        timing.loops.map((us, loop) => (wrong === 0 ? (first?.timing.loops[loop] ?? 0) / us : 0)),
-      );
+      const before = first?.timing.loops ?? [];
+      return again.map(({ timing: { loops }, wrong }) => ({
+        ratios: loops.map((us, loop) => (wrong === 0 ? (before[loop] ?? 0) / us : 0)),
+        ofFastest: wrong === 0 ? Math.min(...before) / Math.min(...loops) : 0,
+      }));
     };
     const apart = seconds.length === 0 ? [] : await look(false);
     const isOnTop = job.servesInPlace && operationInfo(job.op).inPlace !== "never";
     const onTop = seconds.length === 0 || !isOnTop ? [] : await look(true);
     const second = seconds.map(({ name }, i) => ({
       label: name,
-      ratios: apart[i] ?? [],
-      inPlaceRatios: onTop[i] ?? [],
+      ratios: apart[i]?.ratios ?? [],
+      ofFastest: apart[i]?.ofFastest ?? 0,
+      inPlaceRatios: onTop[i]?.ratios ?? [],
     }));
     const compared = measured.slice(1, 1 + beside.length).map((one) => figure(one));
     readings.push({ sizeBytes, base: own, beside: compared, others: figures, second });

@@ -33,6 +33,8 @@ export interface TuneFigure {
 export interface SecondLook {
   readonly label: string;
   readonly ratios: readonly number[];
+  /** The same of either's fastest loop: what else the machine does can only make loops slower. */
+  readonly ofFastest: number;
   /** With the result on top of the input; none where the operation has no such form. */
   readonly inPlaceRatios: readonly number[];
 }
