@@ -29,11 +29,8 @@ function startReader() {
   const from = (path: string) => JSON.stringify(fileURLToPath(new URL(`../../../.cache/dev/${path}`, import.meta.url)));
   const code = `
     import { createInterface } from "node:readline";
-    import { openDevice } from ${from("runtime/device/device.js")};
-    import { requireCudaDriver } from ${from("foreign/cuda/driver.js")};
-    import { MemoryPool } from ${from("runtime/device/memory-pool.js")};
-    import { PeerMemory } from ${from("runtime/device/peer-memory.js")};
-    import { CudaStream } from ${from("runtime/device/stream.js")};
+    import { requireCudaDriver } from ${from("foreign/cuda/index.js")};
+    import { CudaStream, MemoryPool, openDevice, PeerMemory } from ${from("runtime/device/index.js")};
     const device = openDevice(requireCudaDriver(), 1);
     const peers = new PeerMemory(device, new MemoryPool(device), { interprocess: true });
     const stream = CudaStream.create(device);
