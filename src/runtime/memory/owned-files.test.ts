@@ -26,6 +26,10 @@ it("own folders are removed when their process exits, and by the next one when i
   // As a command that a stuck thread would keep.
   expect(endAfterTwo("exitNow(3);")).toBe(3);
   expect(readdirSync(parent)).toEqual([]);
+  const thrown = 'process.prependListener("exit", () => { throw "thrown on purpose"; });';
+  expect(endAfterTwo(`${thrown} exitNow(3);`)).toBe(3);
+  expect(endAfterTwo(`${thrown} exitNow(0);`)).toBe(1);
+  expect(readdirSync(parent)).toEqual([]);
   endAfterTwo('process.kill(process.pid, "SIGKILL");');
   expect(readdirSync(parent)).toHaveLength(2);
   const mine = makeOwnFolder(parent, "chorale-one", "trials");
