@@ -1,5 +1,6 @@
 import { afterEach, expect, it, vi } from "vitest";
 import { Lock } from "./lock.ts";
+import { whileOthersFreeNothing } from "./resource-ledger.ts";
 
 const HOLDER = 4711;
 afterEach(() => vi.restoreAllMocks());
@@ -36,4 +37,18 @@ it("is taken from a rank that died inside", () => {
   expect(looks).toBeGreaterThan(190);
   expect(looks).toBeLessThan(220);
   expect(words[0]).toBe(0);
+});
+
+it("is left to a thread that frees what killed ranks held, which takes seconds", () => {
+  const ledger = new SharedArrayBuffer(16);
+  const words = new Int32Array(ledger);
+  words.fill(HOLDER);
+  let [count, held] = [0, 0];
+  vi.spyOn(performance, "now").mockImplementation(() => {
+    if (++count < 1000) held += Number(words.every((word) => word === HOLDER));
+    else words.fill(0);
+    return 5 * count;
+  });
+  whileOthersFreeNothing(ledger, () => {});
+  expect(held).toBe(999);
 });

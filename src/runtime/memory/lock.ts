@@ -1,7 +1,7 @@
 /** The lock of the control segment: one word that says who alone may change what has no order of its own. */
 import { nap, pauseMs } from "./nap.ts";
 
-/** The lock is held for microseconds; whoever holds it for so long, while another rank looks, is dead. */
+/** Most locks are held for microseconds; whoever holds one for so long, while another rank looks, is dead. */
 const STEAL_MS = 1000;
 /** Polls of the lock before this rank yields its core. */
 const SPINS = 100;
@@ -10,14 +10,19 @@ const NAP_MS = 0.05;
 export class Lock {
   readonly #words: Int32Array;
   readonly #at: number;
+  readonly #stealMs: number;
 
-  /** @param at the lock's word, zero while nobody holds it */
-  constructor(words: Int32Array, at: number) {
+  /**
+   * @param at the lock's word, zero while nobody holds it
+   * @param stealMs longer than any rank that lives holds it
+   */
+  constructor(words: Int32Array, at: number, stealMs = STEAL_MS) {
     this.#words = words;
     this.#at = at;
+    this.#stealMs = stealMs;
   }
 
-  /** Runs `fn` alone among the ranks. A rank that died inside loses the lock after a second, to one of those who wait. */
+  /** Runs `fn` alone among the ranks. A rank that died inside loses the lock after `stealMs`, to one of those who wait. */
   run<T>(fn: () => T): T {
     const words = this.#words;
     const at = this.#at;
@@ -32,7 +37,7 @@ export class Lock {
       waitedMs = found === holder ? waitedMs + pauseMs(now - looked) : 0;
       holder = found;
       looked = now;
-      if (waitedMs > STEAL_MS && Atomics.compareExchange(words, at, found, mine) === found) break;
+      if (waitedMs > this.#stealMs && Atomics.compareExchange(words, at, found, mine) === found) break;
       if (tries > SPINS) nap(NAP_MS);
     }
     try {

@@ -44,6 +44,8 @@ const SLOT_WORDS = 4;
 /** How many things found no place; of the first rank also the lock of those who free. */
 const HEADER_WORDS = 4;
 const LOCK_AT = 1;
+/** Who frees waits for kernels and aborts communicators meanwhile, which takes seconds: only after this is it taken for dead, ms. */
+const FREED_MS = 15_000;
 const RANK_BYTES = 4 * (HEADER_WORDS + NUM_SLOTS * SLOT_WORDS);
 
 /** Size of the ledger of a world, bytes. */
@@ -125,7 +127,7 @@ export function holdsAny(buffer: SharedArrayBuffer): boolean {
 
 /** Runs `fn` alone among the threads that free what ranks of a world held: they look at each other's pages. */
 export function whileOthersFreeNothing<T>(buffer: SharedArrayBuffer, fn: () => T): T {
-  return new Lock(new Int32Array(buffer), LOCK_AT).run(fn);
+  return new Lock(new Int32Array(buffer), LOCK_AT, FREED_MS).run(fn);
 }
 
 /**
