@@ -113,6 +113,25 @@ describe.skipIf(!present)("CUDA device runtime over a stand-in driver (needs g++
     expect(() => devicePtr(t, device, 3)).toThrow(ClosedError);
   });
 
+  it("tells who waits for a stream of a failure that a group was not told of before, once", () => {
+    // What a member does that fails may end what others wait for before they look at the group.
+    let failure: Error | undefined;
+    const group = {
+      cause: undefined as Error | undefined,
+      knownFailure: () => {
+        group.cause ??= failure;
+        return group.cause;
+      },
+      numTaken: 1,
+      firstOpen: 1,
+    };
+    stream.follow(group);
+    stream.synchronize();
+    failure = new Error("a member gave up");
+    expect(() => stream.synchronize()).toThrow("a member gave up");
+    stream.synchronize();
+  });
+
   it("captures and replays a graph", () => {
     using pool = new MemoryPool(device);
     using pinned = PinnedBuffer.create(device, 4096);

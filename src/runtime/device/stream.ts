@@ -95,8 +95,10 @@ function isOver({ source, upTo }: Following): boolean {
 
 function failureAmong(sources: Iterable<Following>): Error | undefined {
   for (const one of sources) {
-    const { cause } = one.source;
-    if (cause !== undefined && !isOver(one)) return cause;
+    if (isOver(one)) continue;
+    // Which calls ended well may be told with the failure.
+    const failure = one.source.knownFailure();
+    if (failure !== undefined && !isOver(one)) return failure;
   }
   return undefined;
 }
