@@ -47,8 +47,6 @@ export function addMeetings(module: ModuleBuilder): MeetingCode {
       };
       const offset = isArrival ? MEETING.arrived : MEETING.finished;
       f.get(member).mem("i32.load", MEMBER.meetings).set(at);
-      // Plain stores behind a fence: an atomic one each would wait for one line after the other.
-      f.fence();
       f.loop(() => {
         const eachLink = (body: () => void) => {
           f.get(at).mem("i32.load").set(left);
@@ -61,7 +59,7 @@ export function addMeetings(module: ModuleBuilder): MeetingCode {
         };
         eachLink(() => {
           f.get(seen).mem("i32.load", 4).get(flag);
-          f.mem(isArrival ? "i64.store" : "i32.store", offset);
+          f.mem(isArrival ? "i64.atomic.store" : "i32.atomic.store", offset);
         });
         eachLink(() => {
           f.block(() =>
