@@ -63,4 +63,4 @@ export {
   referenceReduce,
   type Wrong,
 } from "./reference-results.ts";
-export { encodeSmallFloat, isSmallFloat, type SmallFloat, smallFloatTables } from "./small-floats.ts";
+export { encodeSmallFloat, smallFloatTables } from "./small-floats.ts";

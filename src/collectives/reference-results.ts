@@ -9,12 +9,13 @@ import {
   type DType,
   dtypeOf,
   InvariantError,
+  isSmallFloat,
   newArray,
   type PreMulSum,
   type ReduceOp,
   type TypedArray,
 } from "../core/index.ts";
-import { encodeSmallFloat, isSmallFloat, smallFloatTables } from "./small-floats.ts";
+import { encodeSmallFloat, smallFloatTables } from "./small-floats.ts";
 
 /** Expected elements. `slack` 0 means exact up to the final rounding; `bits` means bit for bit. */
 export type Expected =

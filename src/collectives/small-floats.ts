@@ -3,9 +3,7 @@
  * the interval of real numbers that rounds to it. Deliberately another way than core's conversions, so that one checks
  * the other. Formats: IEEE 754 binary16, bfloat16, and OCP OFP8 E4M3 (finite and NaN only) and E5M2, which saturate.
  */
-import type { DType } from "../core/index.ts";
-
-export type SmallFloat = "f16" | "bf16" | "f8e4m3" | "f8e5m2";
+import type { SmallFloat } from "../core/index.ts";
 
 interface Format {
   readonly exponentBits: number;
@@ -33,10 +31,6 @@ export interface SmallFloatTables {
 }
 
 const cache = new Map<SmallFloat, SmallFloatTables>();
-
-export function isSmallFloat(dtype: DType): dtype is SmallFloat {
-  return dtype in FORMATS;
-}
 
 /** One double, as a number and by its bits: one pair for all, as the tables of a format take 65,000 steps. */
 const double = new Float64Array(1);

@@ -1,10 +1,11 @@
 /** How calls that are right behave together: order, pairs, batches, groups, objects, special values, statistics. */
 
-import { encodeSmallFloat, findWrong, isSmallFloat, referenceReduce } from "../../collectives/index.ts";
+import { encodeSmallFloat, findWrong, referenceReduce } from "../../collectives/index.ts";
 import {
   DTYPE_NAMES,
   DTYPES,
   type DType,
+  isSmallFloat,
   newArray,
   type ReduceOp,
   type TypedArray,

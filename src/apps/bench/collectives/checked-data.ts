@@ -1,13 +1,6 @@
 /** Known data in the buffers, wherever they lie, and the check of one call against the reference of collectives/. */
-import {
-  asPrecise,
-  encodeSmallFloat,
-  findWrong,
-  isSmallFloat,
-  operationInfo,
-  referenceOutput,
-} from "../../../collectives/index.ts";
-import { type ArrayOf, type DType, newArray, type Tensor, type TypedArray } from "../../../core/index.ts";
+import { asPrecise, encodeSmallFloat, findWrong, operationInfo, referenceOutput } from "../../../collectives/index.ts";
+import { type ArrayOf, type DType, isSmallFloat, newArray, type Tensor, type TypedArray } from "../../../core/index.ts";
 import type { Communicator } from "../../../runtime/comm/index.ts";
 import type { World } from "../../../runtime/world/index.ts";
 import type { BenchJob } from "./bench-types.ts";
