@@ -21,8 +21,8 @@ export interface DeviceWaiting {
 export interface StreamSource {
   /** Why it has failed, as far as this rank has been told. */
   readonly cause: Error | undefined;
-  /** The same, also of a failure that another member has only just written: kernels of all may have ended by that. */
-  knownFailure(): Error | undefined;
+  /** The same, where it can tell, of a failure that another member has only just written: kernels of all may have ended by that. */
+  knownFailure?(): Error | undefined;
   /** How many calls it has taken so far: a stream that is ordered behind it now follows those. */
   readonly numTaken: number;
   /** Which call, counted from 1, is the first that has not ended well; infinite when all have. */

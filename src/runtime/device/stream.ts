@@ -97,7 +97,7 @@ function failureAmong(sources: Iterable<Following>): Error | undefined {
   for (const one of sources) {
     if (isOver(one)) continue;
     // Which calls ended well may be told with the failure.
-    const failure = one.source.knownFailure();
+    const failure = one.source.knownFailure?.() ?? one.source.cause;
     if (failure !== undefined && !isOver(one)) return failure;
   }
   return undefined;
