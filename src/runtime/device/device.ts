@@ -311,11 +311,7 @@ export function openDevice(
 export function retainContext(driver: CudaDriver, ordinal: number, ledger?: ResourceLedger): bigint {
   const context = new BigUint64Array(1);
   driver.check("cuDevicePrimaryCtxRetain", driver.api.cuDevicePrimaryCtxRetain(context, ordinal));
-  const place = ledger?.open("context", ordinal);
-  if (place !== undefined) {
-    place[0] = BigInt(ordinal + 1);
-    ledger?.keep("context", place);
-  }
+  ledger?.note("context", ordinal, BigInt(ordinal + 1));
   return context[0] ?? 0n;
 }
 

@@ -7,7 +7,7 @@ export { deviceInfo, withContext } from "./device.ts";
 export { deviceAddress, usableAddress } from "./device-tensor.ts";
 export type { DeviceWaiting, StreamSource, WaitOptions } from "./device-waiting.ts";
 export type { SegmentListener, SegmentSource } from "./memory-pool.ts";
-export { type OpenedRankDevice, openRankDevice } from "./open-rank-device.ts";
+export { type OpenedRankDevice, openRankDevice, type RankDeviceOptions } from "./open-rank-device.ts";
 export { mapSecond, unmapSecond } from "./second-mapping.ts";
 export { callSynchronous } from "./synchronous-call.ts";
 export { freeWorldTensor, worldDeviceTensor } from "./world-tensors.ts";

@@ -16,7 +16,7 @@ interface PoolSegments<L extends SegmentListener = SegmentListener> {
   readonly source?: SegmentSource;
 }
 
-interface RankDeviceOptions<L extends SegmentListener> {
+export interface RankDeviceOptions<L extends SegmentListener> {
   readonly ordinal: number;
   readonly generation: number;
   readonly ledger: ResourceLedger | undefined;

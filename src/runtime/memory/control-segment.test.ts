@@ -120,15 +120,15 @@ describe("ControlSegment", () => {
           group.publish({ kind: "recv", peer }, seq, print);
           if (peer !== member && seq < MAIL_SLOTS) group.post(peer, seq, Array(MAIL_WORDS - 1).fill(-1));
         }
-        group.flightNotes(member).issue(seq, 1e300);
-        group.flightNotes(member).time(seq, 1e300, 1e300);
+        group.notesOf(member).collectives.issue(seq, 1e300);
+        group.notesOf(member).collectives.time(seq, 1e300, 1e300);
       }
     }
     expect(members.map((group) => group.granted)).toEqual([false, false, false]);
     expect(members.map((group) => group.turn(5, [0, 1, 2]))).toEqual([true, true, true]);
     for (const group of members) group.endTurn([0, 1, 2]);
     for (const [member, group] of members.entries()) {
-      expect(group.flightNotes(member).read(LANE_RING - 1)?.durationUs).toBe(1e300);
+      expect(group.notesOf(member).collectives.read(LANE_RING - 1)?.durationUs).toBe(1e300);
       expect(group.mail((member + 1) % 3, MAIL_SLOTS - 1)?.every((word) => word === -1)).toBe(true);
     }
   });

@@ -143,11 +143,11 @@ describe.each(WRAPS)("a group after %i calls", (wrap) => {
   it("notes what becomes of calls", () => {
     const [a, b] = pair();
     for (let seq = wrap - 3; seq < wrap + 3; seq++) {
-      expect(b.flightNotes(0).read(seq)).toBeUndefined();
-      a.flightNotes(0).issue(seq, 5);
-      a.flightNotes(0).end(seq, true, 6);
-      expect(b.flightNotes(0).read(seq)).toMatchObject({ stage: "done", issuedMs: 5, endedMs: 6 });
-      expect(b.flightNotes(0).read(seq - LANE_RING)).toBeUndefined();
+      expect(b.notesOf(0).collectives.read(seq)).toBeUndefined();
+      a.notesOf(0).collectives.issue(seq, 5);
+      a.notesOf(0).collectives.end(seq, true, 6);
+      expect(b.notesOf(0).collectives.read(seq)).toMatchObject({ stage: "done", issuedMs: 5, endedMs: 6 });
+      expect(b.notesOf(0).collectives.read(seq - LANE_RING)).toBeUndefined();
     }
   });
 

@@ -358,14 +358,13 @@ export class GroupControl {
     return print === undefined ? undefined : { seq: issued - 1, print };
   }
 
-  /** What became of a member's last collectives. */
-  flightNotes(member: number): FlightNotes {
-    return new FlightNotes(this.#words, this.#layout.notes(this.#at, member), LANE_RING);
-  }
-
-  /** What became of a member's last sends and receives. */
-  pairNotes(member: number): PairNotes {
-    return new PairNotes(this.#words, this.#layout.pairNotes(this.#at, member), LANE_RING);
+  /** What became of a member's last calls: of its collectives, and of its sends and receives. */
+  notesOf(member: number): { readonly collectives: FlightNotes; readonly pairs: PairNotes } {
+    const layout = this.#layout;
+    return {
+      collectives: new FlightNotes(this.#words, layout.notes(this.#at, member), LANE_RING),
+      pairs: new PairNotes(this.#words, layout.pairNotes(this.#at, member), LANE_RING),
+    };
   }
 
   #pair(from: number, to: number): number {

@@ -88,6 +88,13 @@ export class ResourceLedger {
     if (slot !== undefined) this.#places.set(`${kind} ${out[0]}`, slot);
   }
 
+  /** Writes down a thing that is there already. */
+  note(kind: HeldKind, ordinal: number, handle: bigint): void {
+    const out = this.open(kind, ordinal);
+    out[0] = handle;
+    this.keep(kind, out);
+  }
+
   /** Gives a place up: nothing was made. */
   cancel(out: BigUint64Array): void {
     const slot = this.#slotOf(out);

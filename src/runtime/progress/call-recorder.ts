@@ -41,8 +41,7 @@ export class CallRecorder {
   #numPairs = 0;
 
   constructor(control: GroupControl, timer?: CallTimer) {
-    this.#notes = control.flightNotes(control.member);
-    this.#pairs = control.pairNotes(control.member);
+    ({ collectives: this.#notes, pairs: this.#pairs } = control.notesOf(control.member));
     this.#timer = timer;
   }
 

@@ -55,7 +55,7 @@ function entriesOf(group: string, control: GroupControl, member: number): Flight
 
 function collectivesOf(group: string, control: GroupControl, member: number): FlightEntry[] {
   const issued = control.issued(member, COLLECTIVE);
-  const notes = control.flightNotes(member);
+  const notes = control.notesOf(member).collectives;
   const entries: FlightEntry[] = [];
   // Call 0 is the member's joining.
   for (let seq = Math.max(1, issued - LANE_RING); seq < issued; seq++) {
@@ -74,8 +74,8 @@ function collectivesOf(group: string, control: GroupControl, member: number): Fl
 
 function pairCallsOf(group: string, control: GroupControl, member: number): FlightEntry[] {
   return control
-    .pairNotes(member)
-    .read()
+    .notesOf(member)
+    .pairs.read()
     .map((note) => {
       const count = note.count >>> 0;
       const { op, dtype = "u8", root: peer } = unpackCall(note.call);

@@ -12,8 +12,9 @@ export { type Arrival, CallSequence, type Extras, IN_PLACE, JOIN_SEQ, placeOf } 
 export type { CallSettlement } from "./call-settlement.ts";
 export { dumpSegment } from "./flight-dump.ts";
 export { type MirrorMessage, NoticeMirror } from "./host-mirror.ts";
+export { openWorldDevice, type WorldDevice } from "./open-world-device.ts";
 export { blockUntil, Poller } from "./poller.ts";
 export { ALWAYS_COLD, type CallKind, type EntryParts, mayOvertake, QueueEntry } from "./queue-entry.ts";
 export { QueuedWork } from "./queued-work.ts";
 export { readChoices } from "./split-choices.ts";
-export { WorldWaiting } from "./world-waiting.ts";
+export type { WorldWaiting } from "./world-waiting.ts";

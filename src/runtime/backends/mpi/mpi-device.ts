@@ -2,9 +2,9 @@
 import type { ArrayOf, DType, Tensor } from "../../../core/index.ts";
 import { requireCudaDriver } from "../../../foreign/cuda/index.ts";
 import { download, type RankDevice, upload } from "../../device/index.ts";
-import { freeWorldTensor, openRankDevice, worldDeviceTensor } from "../../device/internal.ts";
+import { freeWorldTensor, worldDeviceTensor } from "../../device/internal.ts";
 import type { ControlSegment } from "../../memory/index.ts";
-import { type Poller, WorldWaiting } from "../../progress/index.ts";
+import { openWorldDevice, type Poller, type WorldWaiting } from "../../progress/index.ts";
 
 export class MpiDevice {
   readonly at: RankDevice;
@@ -19,18 +19,18 @@ export class MpiDevice {
     poller: Poller,
   ) {
     this.#rank = place.rank;
-    this.#waiting = new WorldWaiting(segment, place.timeoutMs, poller);
-    const { at } = openRankDevice(requireCudaDriver(), {
+    const world = { segment, timeoutMs: place.timeoutMs, poller };
+    const { at, waiting } = openWorldDevice(requireCudaDriver(), world, {
       ordinal,
       generation: place.generation,
       ledger: undefined,
-      waiting: this.#waiting,
       limitBytes: undefined,
       interprocess: true,
       peers: undefined,
       segments: undefined,
     });
     this.at = at;
+    this.#waiting = waiting;
   }
 
   /** Why this process cannot use it any more; `undefined` while it can. */

@@ -27,16 +27,10 @@ import {
   optionsOf,
 } from "../../comm/index.ts";
 import { type CudaDevice, type CudaDeviceInfo, download, type RankDevice, upload } from "../../device/index.ts";
-import {
-  freeWorldTensor,
-  type OpenedRankDevice,
-  openRankDevice,
-  type SegmentSource,
-  worldDeviceTensor,
-} from "../../device/internal.ts";
+import { freeWorldTensor, type SegmentSource, worldDeviceTensor } from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
 import { enterControl, nap, type OpenControl } from "../../memory/index.ts";
-import { WorldWaiting } from "../../progress/index.ts";
+import { openWorldDevice, type WorldDevice } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { encodeConfig, type NcclConfig } from "./config.ts";
@@ -138,32 +132,34 @@ export function attachServing(
   const all = Array.from({ length: handle.ranks }, (_, peer) => peer);
   const control = enterControl(handle, rank, all, places?.remote);
   const { segment, jointTurn, ledger } = control;
-  let opened: OpenedRankDevice<Registrations> | undefined;
+  let opened: WorldDevice<Registrations> | undefined;
   try {
     const interprocess = !(handle.control instanceof SharedArrayBuffer);
     const timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-    const waiting = new WorldWaiting(segment, timeoutMs);
-    opened = openRankDevice(driver, {
-      ordinal: options.device ?? localRank,
-      generation: handle.generation,
-      ledger,
-      waiting,
-      limitBytes: options.memoryLimitBytes,
-      interprocess,
-      zeros: { sizeBytes: BARRIER_BYTES, what: "barrier" },
-      peers: options.device === undefined ? all.slice(0, driver.numDevices) : options.peers,
-      segments:
-        options.registerBuffers === true
-          ? (device) => ({
-              listener: new Registrations(library, device, interprocess),
-              ...sourceOf(library, device),
-            })
-          : undefined,
-    });
+    opened = openWorldDevice(
+      driver,
+      { segment, timeoutMs },
+      {
+        ordinal: options.device ?? localRank,
+        generation: handle.generation,
+        ledger,
+        limitBytes: options.memoryLimitBytes,
+        interprocess,
+        zeros: { sizeBytes: BARRIER_BYTES, what: "barrier" },
+        peers: options.device === undefined ? all.slice(0, driver.numDevices) : options.peers,
+        segments:
+          options.registerBuffers === true
+            ? (device) => ({
+                listener: new Registrations(library, device, interprocess),
+                ...sourceOf(library, device),
+              })
+            : undefined,
+      },
+    );
     const { listener: registrations, numReached } = opened;
     const { info } = opened.at.device;
     const { backend, choicesOf, topologyOf } = serving;
-    const parts = { ...opened, segment, jointTurn, waiting };
+    const parts = { ...opened, segment, jointTurn };
     const ncclRank = new NcclRank(library, parts, {
       worldRank: rank,
       timeoutMs,

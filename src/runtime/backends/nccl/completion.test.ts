@@ -14,6 +14,7 @@ function completionFrom(first: number) {
   const device = { activate: () => {}, driver: { api: { cuStreamWriteValue32_v2: () => 0 } } };
   const at = { pinned: { take: () => ({ buffer }) }, device } as unknown as RankDevice;
   const completion = new Completion(at, {} as CudaStream, first);
+  completion.open();
   const words = new Int32Array(buffer);
   return { completion, ofKernels: words.subarray(0, 8), ofStream: words.subarray(8) };
 }

@@ -31,9 +31,9 @@ export class Completion implements LaunchEnds {
   readonly ofKernels: LaunchEnds | undefined = kernelsTell() ? this : undefined;
   readonly #at: RankDevice;
   readonly #stream: CudaStream;
-  readonly #flag: PinnedBuffer;
-  readonly #done: Int32Array;
-  readonly address: number;
+  #flag: PinnedBuffer | undefined;
+  #done = new Int32Array(0);
+  address = 0;
   #marker: number;
   #lastOfKernel = 0;
   #lastOfStream = 0;
@@ -43,7 +43,11 @@ export class Completion implements LaunchEnds {
     this.#marker = first;
     this.#at = at;
     this.#stream = stream;
-    this.#flag = at.pinned.take(4 * NUM_WORDS);
+  }
+
+  /** Takes the words: calls are about to come. @throws OutOfMemoryError, NativeError, ClosedError */
+  open(): void {
+    this.#flag = this.#at.pinned.take(4 * NUM_WORDS);
     this.#done = new Int32Array(this.#flag.buffer, 0, NUM_WORDS);
     this.#done.fill(0);
     this.address = Number(this.#flag.deviceAddress);
@@ -95,11 +99,11 @@ export class Completion implements LaunchEnds {
   }
 
   /**
-   * Gives the flag back; no mark may be under way then.
+   * Gives the words back, if it has them; no mark may be under way then.
    * @param settled whether the stream is known to have passed every mark
    */
   close(settled: boolean): void {
     // A late write would tell whoever has the buffer next that its work is done: such a buffer stays out of use.
-    if (settled) this.#at.pinned.giveBack(this.#flag);
+    if (settled && this.#flag !== undefined) this.#at.pinned.giveBack(this.#flag);
   }
 }

@@ -44,14 +44,16 @@ describe("notes of calls", () => {
         fc.double({ noNaN: true }),
         fc.boolean(),
         (member, seq, issuedMs, durationUs, ok) => {
-          const notes = controls[member]?.flightNotes(member);
-          const others = controls.map((_, m) => (m === member ? undefined : controls[0]?.flightNotes(m).read(seq)));
+          const notes = controls[member]?.notesOf(member).collectives;
+          const others = controls.map((_, m) =>
+            m === member ? undefined : controls[0]?.notesOf(m).collectives.read(seq),
+          );
           notes?.issue(seq, issuedMs);
           notes?.reach(seq, "running");
           notes?.time(seq, 1.5, durationUs);
           notes?.end(seq, ok, 7);
           notes?.end(seq + LANE_RING, !ok, 8);
-          expect(controls[0]?.flightNotes(member).read(seq)).toEqual({
+          expect(controls[0]?.notesOf(member).collectives.read(seq)).toEqual({
             stage: ok ? "done" : "running",
             failed: !ok,
             issuedMs,
@@ -60,9 +62,9 @@ describe("notes of calls", () => {
             durationUs,
           });
           expect(notes?.read(seq + LANE_RING)).toBeUndefined();
-          expect(controls.map((_, m) => (m === member ? undefined : controls[0]?.flightNotes(m).read(seq)))).toEqual(
-            others,
-          );
+          expect(
+            controls.map((_, m) => (m === member ? undefined : controls[0]?.notesOf(m).collectives.read(seq))),
+          ).toEqual(others);
         },
       ),
       { seed: 20261120 },
@@ -88,7 +90,7 @@ describe("notes of calls", () => {
     const expected: object[][] = [[], [], []];
     fc.assert(
       fc.property(fc.nat({ max: 2 }), fc.array(call, { maxLength: 40 }), (member, calls) => {
-        const notes = group.pairNotes(member);
+        const notes = group.notesOf(member).pairs;
         const known = expected[member] ?? [];
         for (const { call, count, seq, stage, timeMs } of calls) {
           const number = 2 ** 31 - 100 + known.length;
@@ -108,10 +110,10 @@ describe("notes of calls", () => {
           });
         }
         for (const of of [0, 1, 2]) {
-          expect(group.pairNotes(of).read()).toEqual(expected[of]?.slice(-LANE_RING));
-          expect(group.flightNotes(of).read(2 ** 31 - 101 + known.length)).toBeUndefined();
+          expect(group.notesOf(of).pairs.read()).toEqual(expected[of]?.slice(-LANE_RING));
+          expect(group.notesOf(of).collectives.read(2 ** 31 - 101 + known.length)).toBeUndefined();
         }
-        expect(next.pairNotes(0).read()).toEqual([]);
+        expect(next.notesOf(0).pairs.read()).toEqual([]);
       }),
       { seed: 20261120 },
     );

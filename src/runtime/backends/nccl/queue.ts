@@ -186,7 +186,10 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     if (this.handle.comm !== undefined) return true;
     const comm = this.guard(() => this.handle.open());
     if (comm === undefined) return false;
-    this.guard(() => this.options.opened(comm));
+    this.guard(() => {
+      this.options.completion.open();
+      this.options.opened(comm);
+    });
     return this.cause === undefined;
   }
 

@@ -3,7 +3,7 @@
  * again at once where one of them did not come, for its program may be at work for long. A rank that sees another one
  * attend comes in any case: that one is there now.
  */
-import { type Attendance, nap } from "../../memory/index.ts";
+import { nap } from "../../memory/index.ts";
 import type { NcclContext } from "./nccl-context.ts";
 
 /** How long a rank attends, ms: several times as long as an idle one takes to look again. */
@@ -19,13 +19,11 @@ const GRANT_MS = 1000;
 
 export class TurnAttendance {
   readonly #rank: NcclContext;
-  readonly #attendance: Attendance;
   #pauseMs = PAUSE_MS;
   #notBefore = 0;
 
   constructor(rank: NcclContext) {
     this.#rank = rank;
-    this.#attendance = rank.segment.attendance(rank.settings.worldRank);
   }
 
   /**
@@ -37,19 +35,20 @@ export class TurnAttendance {
   attend(ranks: Iterable<number>, take: () => boolean): boolean {
     const start = performance.now();
     const own = this.#rank.settings.worldRank;
-    const isAwaited = [...ranks].some((rank) => rank !== own && this.#attendance.has(rank));
-    if ((!isAwaited && start < this.#notBefore) || !this.#attendance.enter()) return false;
+    const attendance = this.#rank.segment.attendance(own);
+    const isAwaited = [...ranks].some((rank) => rank !== own && attendance.has(rank));
+    if ((!isAwaited && start < this.#notBefore) || !attendance.enter()) return false;
     for (;;) {
       if (take()) {
         this.#pauseMs = PAUSE_MS;
         this.#notBefore = 0;
         // Where the world has failed no turn took this rank.
-        this.#attendance.leave();
+        attendance.leave();
         return true;
       }
       const waitedMs = performance.now() - start;
       const isOver = waitedMs > ATTEND_MS || this.#rank.segment.failed;
-      if (isOver && (this.#attendance.leave() || waitedMs > ATTEND_MS + GRANT_MS)) break;
+      if (isOver && (attendance.leave() || waitedMs > ATTEND_MS + GRANT_MS)) break;
       if (waitedMs > SPIN_MS) nap(NAP_MS);
     }
     this.#notBefore = performance.now() + this.#pauseMs;
