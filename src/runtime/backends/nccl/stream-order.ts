@@ -55,8 +55,6 @@ export class StreamOrder {
   calls!: Calls;
   /** What the stream is to be put behind once all calls are on it that were made before; the oldest first. */
   readonly #behind: Behind[] = [];
-  readonly #mainDone: CudaEvent;
-  readonly #asked: CudaEvent;
   /** What the main stream had been given when this one was last put behind it. */
   #mainSeen = 0;
   /** Where the main stream was when the last call was held back. */
@@ -66,8 +64,6 @@ export class StreamOrder {
     this.#at = at;
     this.#stream = stream;
     ORDERS.set(stream, this);
-    this.#mainDone = CudaEvent.create(at.device);
-    this.#asked = CudaEvent.create(at.device);
   }
 
   /** Takes down where the main stream is, for a call that goes onto its stream later. @throws NativeError */
@@ -93,8 +89,7 @@ export class StreamOrder {
     }
     const { main } = this.#at;
     if (main.numTouches === this.#mainSeen || main === this.#stream) return;
-    this.#mainDone.record(main);
-    this.#stream.waitFor(this.#mainDone);
+    this.#chain(main, this.#stream);
     this.#mainSeen = main.numTouches;
   }
 
@@ -126,10 +121,8 @@ export class StreamOrder {
     this.catchUp();
     if (stream === this.#stream) return;
     const order = ORDERS.get(stream);
-    if (order === undefined) {
-      this.#asked.record(this.#stream);
-      stream.waitFor(this.#asked);
-    } else order.follow(this.#stream);
+    if (order === undefined) this.#chain(this.#stream, stream);
+    else order.follow(this.#stream);
     stream.follow(this.calls);
     const { main } = this.#at;
     if (stream !== main) return;
@@ -143,16 +136,19 @@ export class StreamOrder {
   follow(stream: CudaStream): void {
     if (stream === this.#stream) return;
     const { launched, numTaken } = this.calls;
-    if (launched) this.#comeBehind(Number.POSITIVE_INFINITY);
-    const event = launched ? this.#asked : CudaEvent.borrow(this.#at.device);
+    if (launched) {
+      this.#comeBehind(Number.POSITIVE_INFINITY);
+      this.#chain(stream, this.#stream);
+      return;
+    }
+    const event = CudaEvent.borrow(this.#at.device);
     try {
       event.record(stream);
     } catch (error) {
-      if (!launched) event.giveBack();
+      event.giveBack();
       throw error;
     }
-    if (launched) this.#stream.waitFor(event);
-    else this.#behind.push({ event, numBefore: numTaken });
+    this.#behind.push({ event, numBefore: numTaken });
   }
 
   /** Puts the stream behind what waited for calls to go there first, once they all have. */
@@ -164,8 +160,17 @@ export class StreamOrder {
   close(): void {
     if (ORDERS.get(this.#stream) === this) ORDERS.delete(this.#stream);
     for (const { event } of this.#behind.splice(0)) event.giveBack();
-    this.#mainDone.close();
-    this.#asked.close();
+  }
+
+  /** Puts a stream behind what another one has been given so far. */
+  #chain(earlier: CudaStream, later: CudaStream): void {
+    const event = CudaEvent.borrow(this.#at.device);
+    try {
+      event.record(earlier);
+      later.waitFor(event);
+    } finally {
+      event.giveBack();
+    }
   }
 
   /** Puts the stream behind what call `number` comes behind. */
