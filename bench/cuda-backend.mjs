@@ -1,15 +1,17 @@
 /**
- * What the cuda backend serves beside NCCL, on two GPUs: every size by replay of captured calls, in turn, results checked on
+ * What the cuda backend serves beside NCCL, on two GPUs or more: every size by replay of captured calls, in turn, results checked on
  * fresh inputs; then call by call. After `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/cuda-backend.mjs [thread|process] [--ops all_reduce,...] [--dtypes f32,bf16]
- *     [--from BYTES] [--to BYTES] [--candidates FILE.json] [--choices FILE.json] [--calls] [--json]
+ *     [--ranks 2] [--from BYTES] [--to BYTES] [--candidates FILE.json] [--choices FILE.json] [--rows FILE] [--calls] [--json]
  * --candidates: by operation, [{ use, from, to }]: labels of `algorithm:` and the sizes to try them at, to find what a table
  *   should say. --choices: a table in the place of this machine's own. A call that no plan serves counts as NCCL's.
+ * --rows: each size's rows are appended there as soon as they are measured, one JSON object a line, with the rank that saw them.
  * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn. --ops none: that alone.
  */
 import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
 import { launch } from "chorale/world";
-import { flagsOf } from "../dist/apps/bench/script-flags.js";
+import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
 import { oneOf } from "../dist/core/internal.js";
 
 const config = {
@@ -17,16 +19,19 @@ const config = {
   options: {
     ops: { type: "string", default: "all_reduce,all_gather,reduce_scatter" },
     dtypes: { type: "string", default: "f32" },
+    ranks: { type: "string", default: "2" },
     from: { type: "string", default: "1024" },
     to: { type: "string", default: String(256 << 20) },
     candidates: { type: "string" },
     choices: { type: "string" },
+    rows: { type: "string" },
     calls: { type: "boolean", default: false },
     json: { type: "boolean", default: false },
   },
 };
-const { values, isolation } = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
+const { values, isolation, ranks } = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
   values,
+  ranks: integer(values.ranks, "--ranks", 2),
   isolation: oneOf(positionals[0] ?? "thread", "the isolation", ["thread", "process"]),
 }));
 const sizes = [];
@@ -34,7 +39,8 @@ for (let bytes = Number(values.from); bytes <= Number(values.to); bytes *= 4) si
 /** By operation: labels, each with the sizes that it is tried at. */
 const candidates = values.candidates === undefined ? {} : JSON.parse(readFileSync(values.candidates, "utf8"));
 
-const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
+const run = async (world, { ops, dtypes, sizes, candidates, calls, told }) => {
+  const { appendFileSync } = await import("node:fs");
   const { upload, download } = await import("chorale/device");
   const { deviceOf } = await import("chorale/world");
   const { comm } = world;
@@ -127,6 +133,7 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
           ...(candidates[op] ?? []).filter(({ from, to }) => bytes >= from && bytes <= to).map(({ use }) => use),
         ];
         const contenders = [];
+        const poison = pack(outCount, () => Number.NaN);
         for (const [turn, label] of labels.entries()) {
           const options = {
             ...(x !== undefined && y !== undefined && { output: y }),
@@ -136,7 +143,6 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
           const call = (group) => group[method](x ?? y, options);
           try {
             const values = pack(inCount, (i) => value(i, world.rank, turn));
-            const poison = pack(outCount, () => Number.NaN);
             if (x !== undefined) upload(x, values, at);
             if (y !== undefined) upload(y, poison, at);
             await comm.barrier();
@@ -166,6 +172,7 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
             one.times.push(((performance.now() - begin) * 1000) / (2 * one.repeat));
           }
         const [nccl] = contenders;
+        const first = rows.length;
         for (const { label, served, wrong, times, refused, graph } of contenders) {
           graph?.close();
           rows.push(
@@ -173,6 +180,10 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
               ? { op, dtype, bytes, label, served, wrong, us: median(times), ratio: median(nccl.times) / median(times) }
               : { op, dtype, bytes, label, refused },
           );
+        }
+        if (told !== undefined) {
+          const lines = rows.slice(first).map((row) => `${JSON.stringify({ ...row, rank: world.rank })}\n`);
+          appendFileSync(told, lines.join(""));
         }
         for (const tensor of [x, y]) if (tensor !== undefined) world.free(tensor);
       }
@@ -216,12 +227,13 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls }) => {
 
 const choices = values.choices === undefined ? {} : { choices: JSON.parse(readFileSync(values.choices, "utf8")) };
 const runIn = (data) =>
-  launch({ ranks: 2, backend: "cuda", backendOptions: choices, isolation, run, data, timeoutMs: 400_000 });
+  launch({ ranks, backend: "cuda", backendOptions: choices, isolation, run, data, timeoutMs: 400_000 });
 const shapes = {
   ops: values.ops === "none" ? [] : values.ops.split(","),
   dtypes: values.dtypes.split(","),
   sizes,
   candidates,
+  told: values.rows === undefined ? undefined : resolve(values.rows),
 };
 const all = await runIn(shapes);
 // How the end of a call is learnt: from what kernels write, or by asking the driver; twice in turn, in worlds of their own.
@@ -231,7 +243,9 @@ for (const ends of values.calls ? ["kernel", "stream", "kernel", "stream"] : [])
   for (const [rank, own] of rows.entries()) all[rank].push(...own);
 }
 // What one rank found wrong is wrong.
-const rows = all[0].map((row, i) => (row.wrong === undefined ? row : { ...row, wrong: row.wrong + all[1][i].wrong }));
+const rows = all[0].map((row, i) =>
+  row.wrong === undefined ? row : { ...row, wrong: all.reduce((sum, own) => sum + own[i].wrong, 0) },
+);
 if (values.json) console.log(JSON.stringify(rows));
 else {
   console.log(`ranks as ${isolation === "process" ? "processes" : "threads"}`);

@@ -77,11 +77,14 @@ export {
 export {
   readReduceScatter,
   type StreamingArgs,
+  stagedAllReduce,
   streamingAllGather,
   streamingAllReduce,
   streamingPacketReduceScatter,
   streamingReduceScatter,
+  streamingTwoPhaseAllReduce,
   twoPhaseAllReduce,
+  twoPhasePacketAllReduce,
 } from "./streaming.ts";
 export { type SwitchAllReduceArgs, switchAllGather, switchAllReduce } from "./switch-multicast.ts";
 export {

@@ -3,7 +3,17 @@
  * unit, senders and receivers being strands of their own, so that links are busy all the time; or it is pulled where it is
  * needed and pushed where it is wanted, in two phases.
  */
-import { allGather, allReduce, type Builder, type Program, program, reduceScatter } from "../language/index.ts";
+import {
+  allGather,
+  allReduce,
+  type Builder,
+  type Chunk,
+  type MemoryChannel,
+  type Program,
+  program,
+  type RankHandle,
+  reduceScatter,
+} from "../language/index.ts";
 import { type AlgorithmArgs, after, packetSettings, settings } from "./algorithm-args.ts";
 import { loadAndAdd, reduceScatterPackets, storeSums } from "./all-pairs.ts";
 
@@ -107,6 +117,10 @@ export function readReduceScatter(args: AlgorithmArgs): Program {
   });
 }
 
+/** A channel of its own from each rank to each other, for signals of one kind, from the next rank on. */
+const channelsOf = <P>(p: Builder<P>): readonly (readonly MemoryChannel<P>[])[] =>
+  p.ranks.map((rank) => after(p.ranks, rank).map((peer) => p.memoryChannel(rank, peer)));
+
 /**
  * All-reduce as a phase of loads and a phase of stores: the owner of a chunk loads it from everybody, and when its strand
  * has done so for all of its share, stores the sums to everybody. Links carry loads both ways, then stores both ways.
@@ -120,6 +134,113 @@ export function twoPhaseAllReduce(args: AlgorithmArgs): Program {
         loadAndAdd(p, owner);
         owner.barrier([0]);
         storeSums(p, owner);
+      }
+    },
+  );
+}
+
+/**
+ * All-reduce in two phases of packets: everybody sends each chunk to its owner, which sends the sum to everybody. Twice the
+ * latency of `oneShotPacketAllReduce`; of n ranks' links it takes 2 / n of the time.
+ */
+export function twoPhasePacketAllReduce(args: AlgorithmArgs): Program {
+  const { numRanks: n } = args;
+  return program(
+    { ...packetSettings("two-phase-packet-all-reduce", args), collective: allReduce(n, { ...args, chunks: n }) },
+    (p) => {
+      const parts = p.ranks.map((rank) => rank.scratch(n));
+      const sums = p.ranks.map((rank) => rank.scratch(n));
+      for (const rank of p.ranks)
+        for (const owner of after(p.ranks, rank)) {
+          p.copyPackets(parts[owner.id]!.at(rank.id), rank.input.at(owner.id));
+        }
+      for (const owner of p.ranks) {
+        const peers = p.ranks.filter((rank) => rank !== owner);
+        const sum = owner.output.at(owner.id);
+        const got = peers.map((peer) => parts[owner.id]!.at(peer.id));
+        p.reducePackets(sum, owner.input.at(owner.id), got);
+        for (const peer of after(p.ranks, owner)) p.copyPackets(sums[peer.id]!.at(owner.id), sum);
+      }
+      for (const rank of p.ranks)
+        for (const owner of after(p.ranks, rank)) {
+          rank.unpackPackets(rank.output.at(owner.id), sums[rank.id]!.at(owner.id));
+        }
+    },
+  );
+}
+
+/** Everybody pushes each chunk to its owner, unit by unit, which adds what has come, and gives the sums to `tell`. */
+function pushAndSum<P>(p: Builder<P>, unitBytes: number, tell: (owner: RankHandle<P>, sum: Chunk<P>) => void): void {
+  const parts = p.ranks.map((rank) => rank.scratch(p.ranks.length));
+  const unit = { unitBytes, numChunks: 1 };
+  const channels = channelsOf(p);
+  const [send, add] = [0, 1];
+  for (const rank of p.ranks) {
+    const own = channels[rank.id]!;
+    p.loop(unit, () => {
+      for (const channel of own) channel.put(parts[channel.to]!.at(rank.id), rank.input.at(channel.to), send);
+      for (const channel of own) channel.signal(send);
+    });
+    p.loop(unit, () => {
+      for (const channel of own) channel.wait(add);
+      const others = p.ranks.filter((peer) => peer !== rank).map((peer) => parts[rank.id]!.at(peer.id));
+      const sum = rank.output.at(rank.id);
+      rank.reduce(rank.input.at(rank.id), others, { dst: sum, strand: add });
+      tell(rank, sum);
+    });
+  }
+}
+
+/**
+ * All-reduce in two phases that overlap, unit by unit: everybody pushes each chunk to its owner, which adds what has come and
+ * pushes the sum to everybody's output. Links carry stores alone, all the time.
+ */
+export function streamingTwoPhaseAllReduce(args: StreamingArgs): Program {
+  const { numRanks: n, unitBytes = UNIT_BYTES } = args;
+  return program(
+    {
+      ...settings("streaming-two-phase-all-reduce", args),
+      autoSync: "strand",
+      collective: allReduce(n, { ...args, chunks: n }),
+    },
+    (p) => {
+      const results = channelsOf(p);
+      const add = 1;
+      pushAndSum(p, unitBytes, (owner, sum) => {
+        for (const channel of results[owner.id]!) channel.put(p.rank(channel.to).output.at(owner.id), sum, add);
+        for (const channel of results[owner.id]!) channel.signal(add);
+      });
+      for (const own of results) {
+        p.loop({ unitBytes, numChunks: 1 }, () => {
+          for (const channel of own) channel.wait(add);
+        });
+      }
+    },
+  );
+}
+
+/** As `streamingTwoPhaseAllReduce`, but sums are pushed to scratch, from where a third strand takes them. */
+export function stagedAllReduce(args: StreamingArgs): Program {
+  const { numRanks: n, unitBytes = UNIT_BYTES } = args;
+  return program(
+    {
+      ...settings("staged-all-reduce", args),
+      autoSync: "strand",
+      collective: allReduce(n, { ...args, chunks: n }),
+    },
+    (p) => {
+      const sums = p.ranks.map((rank) => rank.scratch(n));
+      const results = channelsOf(p);
+      const [add, take] = [1, 2];
+      pushAndSum(p, unitBytes, (owner, sum) => {
+        for (const channel of results[owner.id]!) channel.put(sums[channel.to]!.at(owner.id), sum, add);
+        for (const channel of results[owner.id]!) channel.signal(add);
+      });
+      for (const rank of p.ranks) {
+        p.loop({ unitBytes, numChunks: 1 }, () => {
+          for (const channel of results[rank.id]!) channel.wait(take);
+          for (const { to } of results[rank.id]!) rank.copy(rank.output.at(to), sums[rank.id]!.at(to), take);
+        });
       }
     },
   );

@@ -20,6 +20,7 @@ import {
   type WindowLayout,
   windowLayout,
 } from "./launch-layout.ts";
+import { mergeLines } from "./merge-lines.ts";
 import { PRELUDE } from "./prelude.ts";
 import { PRIMITIVES } from "./primitives.ts";
 import { NumberWriter, shapesOf } from "./strand-shapes.ts";
@@ -113,7 +114,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const format = usesPackets ? (options.packets ?? "words") : undefined;
   if (format === "lines") {
     checkLines(plan, ranks);
-    ranks = ranks.map(({ lowered, strands }) => ({ lowered, strands: strands.map(oneChunkEach) }));
+    ranks = ranks.map(({ lowered, strands }) => ({
+      lowered,
+      strands: strands.map((steps) => mergeLines(oneChunkEach(steps))),
+    }));
   }
   const window = windowLayout(plan);
   const most = (of: (rank: RankSteps) => number) => Math.max(0, ...ranks.map(of));

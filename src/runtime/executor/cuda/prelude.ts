@@ -4,6 +4,7 @@
  * modulo THREADS, whatever the operation and however its buffers are aligned. So two operations of a strand are ordered
  * position by position without the threads' meeting, which is all that a plan asks for (docs/semantics.md, section 2).
  */
+import { LINES } from "./prelude-lines.ts";
 
 /** Waiting: every loop gives way to the host's abort word; debug builds are bounded and say who waits. */
 const WAITING = `// A place in the plan, for reports: strand's operation, and operation in a pipeline's body + 1.
@@ -371,74 +372,6 @@ template <int OUT> __device__ __forceinline__ void forwardRaw(const char* in, ch
   for (i64 w = threadIdx.x; 4 * w < bytes; w += THREADS)
 #pragma unroll
     for (int o = 0; o < OUT; o++) storePacket8(out[o] + 8 * w, loadPacket8(in + 8 * w));
-}`;
-
-/** Lines of 128 bytes: seven units and one of flags, which a warp stores and loads in one piece. */
-const LINES = `// Packets as lines of 128 bytes: eight threads of a warp, of which the eighth carries the launch's number. One store of a
-// warp arrives as whole lines over NVLink, and one load sees whole lines: NCCL's LL128 rests on the same.
-constexpr int LINE_UNITS = 7;
-constexpr int LINES_AT_ONCE = THREADS / 8;
-__device__ __forceinline__ int lineOf() { return threadIdx.x / 8; }
-__device__ __forceinline__ int lane() { return threadIdx.x & 7; }
-
-template <int OUT>
-__device__ __forceinline__ void pack(const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
-  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
-#pragma unroll 2
-  for (i64 line = lineOf(); line < lines; line += LINES_AT_ONCE) {
-    Unit v;
-    v.words.x = v.words.y = v.words.z = v.words.w = flag;
-    const i64 u = LINE_UNITS * line + lane();
-    if (lane() < LINE_UNITS && u < units) v = loadUnit(in + 16 * u, bytes - 16 * u);
-#pragma unroll
-    for (int o = 0; o < OUT; o++) storeLine(out[o] + 128 * line + 16 * lane(), v.words);
-  }
-}
-// Waits for the lines that the warp looks at; threads without a line are ready.
-__device__ __forceinline__ Unit loadLine(const Launch& L, const char* at, bool wanted, u32 flag, Site site) {
-  Unit v;
-  Patience patience;
-  for (;;) {
-    v.words = loadOfLine(wanted ? at + 16 * lane() : nullptr);
-    const bool ready = !wanted || lane() != LINE_UNITS || (v.words.x == flag && v.words.w == flag);
-    if (allOfWarp(ready)) return v;
-    const bool over = patience.isOver(L, site, v.words.w, flag);
-    if (allOfWarp(over || ready)) return v;
-  }
-}
-template <class Op, int PLAIN, int IN, int OUT>
-__device__ __forceinline__ void reducePackets(const Launch& L, const char* const (&in)[PLAIN + IN],
-                                              char* const (&out)[OUT], i64 bytes, Wide scalar, u32 flag, Site site) {
-  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
-#pragma unroll 1
-  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
-    const i64 line = first + lineOf() % 4, u = LINE_UNITS * line + lane();
-    const bool wanted = line < lines, here = wanted && lane() < LINE_UNITS && u < units;
-    Unit v[PLAIN + IN];
-    const i64 left = bytes - 16 * u;
-#pragma unroll
-    for (int i = 0; i < PLAIN; i++)
-      if (here) v[i] = loadUnit(in[i] + 16 * u, left);
-#pragma unroll
-    for (int i = PLAIN; i < PLAIN + IN; i++) v[i] = loadLine(L, in[i] + 128 * line, wanted, flag, site);
-    if (!here) continue;
-    const Unit result = combineUnits<Op, PLAIN + IN>(v, scalar);
-#pragma unroll
-    for (int o = 0; o < OUT; o++) storeUnit(out[o] + 16 * u, result, left);
-  }
-}
-template <int OUT>
-__device__ __forceinline__ void forward(const Launch& L, const char* in, char* const (&out)[OUT], i64 bytes, u32 flag,
-                                        Site site) {
-  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
-#pragma unroll 1
-  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
-    const i64 line = first + lineOf() % 4;
-    const Unit v = loadLine(L, in + 128 * line, line < lines, flag, site);
-    if (line >= lines) continue;
-#pragma unroll
-    for (int o = 0; o < OUT; o++) storeLine(out[o] + 128 * line + 16 * lane(), v.words);
-  }
 }`;
 
 export const PRELUDE = {

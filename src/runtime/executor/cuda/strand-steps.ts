@@ -118,7 +118,7 @@ export function stepsOf(plan: ExecutionPlan, rank: number): RankSteps {
       });
       steps.push({ kind: "end-loop", numbers: [], op: index, body: undefined });
     });
-    return mergePacks(signalsFirst(steps));
+    return mergeSources(signalsFirst(steps));
   });
   return { lowered, strands };
 }
@@ -278,17 +278,17 @@ function signalsFirst(steps: readonly Step[]): Step[] {
   return result;
 }
 
-/** Joins packs of one source that follow each other, so that it is loaded once. */
-function mergePacks(steps: readonly Step[]): Step[] {
+/** Joins what an operation copies or packs from one source to several places, so that it is loaded once. */
+function mergeSources(steps: readonly Step[]): Step[] {
   const result: Step[] = [];
   const { places, perPlace } = DATA_NUMBERS;
   for (const step of steps) {
     const last = result.at(-1);
     if (
       step.kind === "data" &&
-      step.code === "pack" &&
+      (step.code === "pack" || step.code === "copy") &&
       last?.kind === "data" &&
-      last.code === "pack" &&
+      last.code === step.code &&
       last.parts === step.parts &&
       last.windowed === step.windowed &&
       last.op === step.op &&

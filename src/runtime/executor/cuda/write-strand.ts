@@ -35,6 +35,8 @@ export interface StrandWriterParts {
   readonly op: (op: PlanReduceOp) => KernelOp;
 }
 
+/** Every place that is read goes to one of its own: see merge-lines.ts. */
+const isPaired = ({ code, ins }: DataStep) => (code === "pack" || code === "unpack") && ins.length > 1;
 const isUser = ({ buffer }: Place) => buffer === "input" || buffer === "output";
 
 export class StrandWriter {
@@ -304,16 +306,22 @@ export class StrandWriter {
         share = from === "0" ? "low" : "low - begin";
       }
       // Chunks at the end of a part may be short, or empty.
-      const ends = exact
-        ? []
-        : [
-            ...new Set(
-              places
-                .filter(({ place }) => isUser(place))
-                .map(({ chunk }) => `L.part - ${wrap(sum([product(chunk, "L.chunk"), share]))}`),
-            ),
-          ].map((text) => text.replace(/ - 0$/, ""));
-      this.#line(`i64 bytes = ${ends.reduce((all, end) => `least(${all}, ${end})`, length)};`);
+      const bytesOf = (moved: typeof places): string => {
+        const ends = exact
+          ? []
+          : [
+              ...new Set(
+                moved
+                  .filter(({ place }) => isUser(place))
+                  .map(({ chunk }) => `L.part - ${wrap(sum([product(chunk, "L.chunk"), share]))}`),
+              ),
+            ].map((text) => text.replace(/ - 0$/, ""));
+        return ends.reduce((all, end) => `least(${all}, ${end})`, length);
+      };
+      if (isPaired(step)) {
+        const pairs = step.ins.map((_, i) => bytesOf([places[i]!, places[step.ins.length + i]!]));
+        this.#line(`const i64 bytes[] = {${pairs.join(", ")}};`);
+      } else this.#line(`i64 bytes = ${bytesOf(places)};`);
       let skip = share;
       if (step.windowed) {
         const lead = wholeChunks ? product(from, "L.chunk") : "low - origin";
@@ -348,6 +356,7 @@ export class StrandWriter {
 
   #call(step: DataStep): string {
     const [numIn, numOut] = [step.ins.length, step.outs.length];
+    const isPacket = ({ buffer }: Place) => buffer === "packets";
     const op = step.reduce === undefined ? "Op_none" : operatorName(this.#parts.op(step.reduce));
     const site = this.#site(step);
     switch (step.code) {
@@ -356,11 +365,16 @@ export class StrandWriter {
       case "move":
         return `move<${op}, ${numIn}, ${numOut}>(in, out, bytes, ${scalar(op)});`;
       case "pack":
+        if (isPaired(step)) return `packEach<${numIn}>(in, out, bytes, launch);`;
         return `pack<${numOut}>(in[0], out, bytes, launch);`;
       case "unpack":
+        if (isPaired(step)) return `unpackEach<${numIn}>(L, in, out, bytes, launch, ${site});`;
         return `reducePackets<Op_none, 0, 1, ${numOut}>(L, in, out, bytes, (Wide)0, launch, ${site});`;
-      case "reducePackets":
-        return `reducePackets<${op}, 1, ${numIn - 1}, ${numOut}>(L, in, out, bytes, ${scalar(op)}, launch, ${site});`;
+      case "reducePackets": {
+        const [added, sent] = [step.ins.filter(isPacket).length, step.outs.filter(isPacket).length];
+        const counts = [numIn - added, added, numOut - sent, ...(sent === 0 ? [] : [sent])];
+        return `reducePackets<${[op, ...counts].join(", ")}>(L, in, out, bytes, ${scalar(op)}, launch, ${site});`;
+      }
       case "forward":
         return step.raw
           ? `forwardRaw<${numOut}>(in[0], out, bytes);`

@@ -1,0 +1,88 @@
+/** What four devices are served with, as kernels of the shapes that tables name: lines that are joined, units that stream. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { HostKernels, HostRanks, hasHostCompiler } from "../../../../test/support/host-cuda/host-kernels.ts";
+import { runCollective } from "../../../../test/support/run-collective.ts";
+import { algorithm } from "../../../authoring/algorithms/index.ts";
+import { compile } from "../../../authoring/language/index.ts";
+import { proofOf } from "../../../authoring/plan/index.ts";
+import { generateCuda } from "./generate.ts";
+
+const PACKETS = [
+  "one-shot-packet-all-reduce",
+  "two-phase-packet-all-reduce",
+  "two-shot-packet-all-reduce",
+  "packet-all-gather",
+  "packet-reduce-scatter",
+  "packet-all-to-all",
+] as const;
+const STREAMS = ["streaming-two-phase-all-reduce", "staged-all-reduce", "one-pass-all-gather"] as const;
+/** Uneven, tiny, none, several units and several lines a thread; the first again, to go back to a size. */
+const COUNTS = [37, 1, 0, 4096 * 3 + 5, 37];
+
+const planOf = (name: string, instances: number, inPlace = false, unitBytes?: number) =>
+  compile(algorithm(name).make({ numRanks: 4, instances, inPlace, ...(unitBytes === undefined ? {} : { unitBytes }) }));
+
+describe.skipIf(!hasHostCompiler())("kernels of four ranks, compiled by g++ for the host", () => {
+  const kernels = new HostKernels();
+  const cases: { name: string; ranks: HostRanks }[] = [];
+  beforeAll(() => {
+    for (const [index, name] of PACKETS.entries()) {
+      const plan = planOf(name, 1 + (index % 2), algorithm(name).inPlace && index % 3 === 1);
+      const ranks = new HostRanks(plan, kernels, { dtype: "i32", seed: 3, packets: "lines", threads: 64 });
+      cases.push({ name, ranks });
+    }
+    for (const name of STREAMS)
+      for (const inPlace of [false, true]) {
+        const ranks = new HostRanks(planOf(name, 2, inPlace, 1024), kernels, { dtype: "i32", seed: 5, threads: 64 });
+        cases.push({ name: `${name}, in place ${inPlace}`, ranks });
+      }
+  });
+  afterAll(() => {
+    kernels.close();
+  });
+
+  it("compute their collectives", { timeout: 600_000 }, () => {
+    const wrong = cases.flatMap(({ name, ranks }) =>
+      COUNTS.flatMap((count, i) => {
+        const found = runCollective(ranks, { dtype: "i32", count, seed: 1 + i, shift: i % 3 });
+        return found === undefined ? [] : [`${name}, count ${count}: ${found}`];
+      }),
+    );
+    expect(wrong).toEqual([]);
+  });
+});
+
+describe("the source for four ranks", () => {
+  /** The calls that move data, in the order of a strand's source. */
+  const callsOf = (name: string, packets?: "lines") => {
+    const plan = planOf(name, 1);
+    const proof = proofOf(plan);
+    const options = { relaunches: proof?.ok === true && proof.relaunches(), endsAlone: true };
+    const { source } = generateCuda(plan, { dtype: "f32", ...options, ...(packets && { packets }) });
+    const strands = source.slice(source.indexOf("void strand_0("));
+    return [...strands.matchAll(/^ +(\w+<[\w, ]+>)\(/gm)].map(([, call]) => call);
+  };
+
+  it("loads the lines of all peers at once, and sends a sum from where it is added", () => {
+    expect(callsOf("one-shot-packet-all-reduce", "lines")).toEqual([
+      "pack<3>",
+      "pack<1>",
+      "reducePackets<Op_sum, 0, 4, 1>",
+    ]);
+    expect(callsOf("two-phase-packet-all-reduce", "lines")).toEqual([
+      "packEach<3>",
+      "reducePackets<Op_sum, 1, 3, 1, 3>",
+      "unpackEach<3>",
+    ]);
+  });
+
+  it("loads what goes to several peers once", () => {
+    expect(callsOf("one-pass-all-gather")).toEqual(["copy<1, 1>", "copy<1, 3>"]);
+    expect(callsOf("streaming-two-phase-all-reduce")).toEqual([
+      "copy<1, 1>",
+      "copy<1, 1>",
+      "copy<1, 1>",
+      "move<Op_sum, 4, 4>",
+    ]);
+  });
+});

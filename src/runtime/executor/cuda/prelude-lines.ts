@@ -1,0 +1,134 @@
+/** The part of a generated kernel that moves packets as lines of 128 bytes: what `prelude.ts` says of positions holds for lines too. */
+
+/** Lines of 128 bytes: seven units and one of flags, which a warp stores and loads in one piece. */
+export const LINES = `// Packets as lines of 128 bytes: eight threads of a warp, of which the eighth carries the launch's number. One store of a
+// warp arrives as whole lines over NVLink, and one load sees whole lines: NCCL's LL128 rests on the same.
+constexpr int LINE_UNITS = 7;
+constexpr int LINES_AT_ONCE = THREADS / 8;
+__device__ __forceinline__ int lineOf() { return threadIdx.x / 8; }
+__device__ __forceinline__ int lane() { return threadIdx.x & 7; }
+__device__ __forceinline__ i64 linesOf(i64 bytes) {
+  return bytes <= 0 ? 0 : ((bytes + 15) / 16 + LINE_UNITS - 1) / LINE_UNITS;
+}
+__device__ __forceinline__ Unit flags(u32 flag) {
+  Unit v;
+  v.words.x = v.words.y = v.words.z = v.words.w = flag;
+  return v;
+}
+
+template <int OUT>
+__device__ __forceinline__ void pack(const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
+  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
+#pragma unroll 2
+  for (i64 line = lineOf(); line < lines; line += LINES_AT_ONCE) {
+    Unit v = flags(flag);
+    const i64 u = LINE_UNITS * line + lane();
+    if (lane() < LINE_UNITS && u < units) v = loadUnit(in + 16 * u, bytes - 16 * u);
+#pragma unroll
+    for (int o = 0; o < OUT; o++) storeLine(out[o] + 128 * line + 16 * lane(), v.words);
+  }
+}
+// Waits for the lines that the warp looks at, of each operand one; threads without a line are ready.
+template <int IN>
+__device__ __forceinline__ void loadLines(const Launch& L, const char* const* in, i64 line, const bool (&wanted)[IN], Unit* v,
+                                          u32 flag, Site site) {
+  Patience patience;
+  for (;;) {
+    bool ready = true;
+#pragma unroll
+    for (int i = 0; i < IN; i++) v[i].words = loadOfLine(wanted[i] ? in[i] + 128 * line + 16 * lane() : nullptr);
+#pragma unroll
+    for (int i = 0; i < IN; i++)
+      ready = ready && (!wanted[i] || lane() != LINE_UNITS || (v[i].words.x == flag && v[i].words.w == flag));
+    if (allOfWarp(ready)) return;
+    const bool over = patience.isOver(L, site, v[0].words.w, flag);
+    if (allOfWarp(over || ready)) return;
+  }
+}
+template <int N> __device__ __forceinline__ i64 mostLines(const i64 (&bytes)[N]) {
+  i64 lines = 0;
+#pragma unroll
+  for (int i = 0; i < N; i++) lines = most(lines, linesOf(bytes[i]));
+  return lines;
+}
+// As pack and unpack, of several at once.
+template <int N>
+__device__ __forceinline__ void packEach(const char* const (&in)[N], char* const (&out)[N], const i64 (&bytes)[N], u32 flag) {
+  const i64 lines = mostLines<N>(bytes);
+#pragma unroll 1
+  for (i64 line = lineOf(); line < lines; line += LINES_AT_ONCE) {
+    const i64 u = LINE_UNITS * line + lane();
+    Unit v[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      v[i] = flags(flag);
+      if (lane() < LINE_UNITS && 16 * u < bytes[i]) v[i] = loadUnit(in[i] + 16 * u, bytes[i] - 16 * u);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (line < linesOf(bytes[i])) storeLine(out[i] + 128 * line + 16 * lane(), v[i].words);
+  }
+}
+template <int N>
+__device__ __forceinline__ void unpackEach(const Launch& L, const char* const (&in)[N], char* const (&out)[N],
+                                           const i64 (&bytes)[N], u32 flag, Site site) {
+  const i64 lines = mostLines<N>(bytes);
+#pragma unroll 1
+  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
+    const i64 line = first + lineOf() % 4, u = LINE_UNITS * line + lane();
+    Unit v[N];
+    bool wanted[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) wanted[i] = line < linesOf(bytes[i]);
+    loadLines<N>(L, in, line, wanted, v, flag, site);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (lane() < LINE_UNITS && 16 * u < bytes[i]) storeUnit(out[i] + 16 * u, v[i], bytes[i] - 16 * u);
+  }
+}
+// Every out = op over a plain operand, where there is one, and packets; the last SENT of them get it as packets.
+template <class Op, int PLAIN, int IN, int OUT, int SENT = 0>
+__device__ __forceinline__ void reducePackets(const Launch& L, const char* const (&in)[PLAIN + IN],
+                                              char* const (&out)[OUT + SENT], i64 bytes, Wide scalar, u32 flag, Site site) {
+  const i64 units = (bytes + 15) / 16, lines = linesOf(bytes);
+#pragma unroll 1
+  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
+    const i64 line = first + lineOf() % 4, u = LINE_UNITS * line + lane();
+    const bool wanted = line < lines, here = wanted && lane() < LINE_UNITS && u < units;
+    Unit v[PLAIN + IN];
+    const i64 left = bytes - 16 * u;
+#pragma unroll
+    for (int i = 0; i < PLAIN; i++)
+      if (here) v[i] = loadUnit(in[i] + 16 * u, left);
+    bool all[IN];
+#pragma unroll
+    for (int i = 0; i < IN; i++) all[i] = wanted;
+    loadLines<IN>(L, in + PLAIN, line, all, v + PLAIN, flag, site);
+    Unit result = flags(flag);
+    if (here) {
+      result = combineUnits<Op, PLAIN + IN>(v, scalar);
+#pragma unroll
+      for (int o = 0; o < OUT; o++) storeUnit(out[o] + 16 * u, result, left);
+    }
+    if (SENT > 0 && wanted) {
+#pragma unroll
+      for (int o = OUT; o < OUT + SENT; o++) storeLine(out[o] + 128 * line + 16 * lane(), result.words);
+    }
+  }
+}
+template <int OUT>
+__device__ __forceinline__ void forward(const Launch& L, const char* in, char* const (&out)[OUT], i64 bytes, u32 flag,
+                                        Site site) {
+  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
+#pragma unroll 1
+  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
+    const i64 line = first + lineOf() % 4;
+    const char* const from[] = {in};
+    const bool wanted[] = {line < lines};
+    Unit v[1];
+    loadLines<1>(L, from, line, wanted, v, flag, site);
+    if (line >= lines) continue;
+#pragma unroll
+    for (int o = 0; o < OUT; o++) storeLine(out[o] + 128 * line + 16 * lane(), v[0].words);
+  }
+}`;
