@@ -37,7 +37,7 @@ const SHARED = [
   "src/runtime/backends/nccl/{completion,meet-hosts,prepare}.test.ts",
   "src/runtime/backends/threads/{core-sharing,heap,protocol}.test.ts",
   "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",
-  "src/apps/doctor/{codes,doctor,ffi,mpi,node-version}.test.ts",
+  "src/apps/doctor/{codes,doctor,missing-ffi,mpi,node-version}.test.ts",
   "examples/sharded-llama/{arguments,kernels,layout,memory}.test.ts",
   "examples/{write-a-collective/ring,data-parallel/mlp}.test.ts",
   "test/{planner,oracle,mscclpp,types}/**/*.test.ts",

@@ -14,7 +14,7 @@ import {
   UnsupportedError,
 } from "../core/index.ts";
 import { described } from "../core/internal.ts";
-import { type InPlace, OPERATIONS, type OperationInfo, type OperationName } from "./operations.ts";
+import { type InPlace, OPERATIONS, type OperationInfo, type OperationName } from "./operation-table.ts";
 
 /** A stretch of memory: `storage` is compared by identity (an ArrayBuffer, a device allocation). */
 export interface Region {

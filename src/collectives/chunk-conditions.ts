@@ -6,7 +6,7 @@
  * A part is cut into `chunksPerPart` chunks. Chunk `c` of part `p` has the index `p * chunksPerPart + c`.
  */
 import { InvalidArgumentError, InvariantError } from "../core/index.ts";
-import { type OperationInfo, type OperationName, operationInfo } from "./operations.ts";
+import { type OperationInfo, type OperationName, operationInfo } from "./operation-table.ts";
 
 /** A chunk of a rank's input buffer. */
 export interface ChunkRef {

@@ -1,7 +1,7 @@
 /**
  * Says what each collective means: buffers, pre- and post-condition, rules for calls, reference results, bandwidth factor.
  * Refuses to move data, and knows neither plans nor backends: it needs only core/.
- * Start reading in operations.ts, the table of all operations.
+ * Start reading in operation-table.ts, the table of all operations.
  */
 export {
   agreedCount,
@@ -47,7 +47,7 @@ export {
   partCount,
   type ReducingName,
   reportedCount,
-} from "./operations.ts";
+} from "./operation-table.ts";
 export {
   type ExpectedSegment,
   outputSegments,

@@ -3,7 +3,7 @@
  * result of a call is its segments, copied or reduced.
  */
 import { type DType, InvalidArgumentError, type ReduceOp, type TypedArray } from "../core/index.ts";
-import type { OperationName } from "./operations.ts";
+import type { OperationName } from "./operation-table.ts";
 import { type Expected, referenceCopy, referenceReduce } from "./reference-results.ts";
 
 /** `length` elements of the output from `at`: a copy of one rank's input from `start`, or the reduction of all ranks'. */

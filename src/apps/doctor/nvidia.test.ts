@@ -8,7 +8,7 @@ import { buildFakeGpu } from "../../../test/helpers/fake-gpu.ts";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { CASES, nccl, rootOf, smi } from "../../../test/support/doctor-cases.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
-import { findEngines } from "./engine-report.ts";
+import { findEngines } from "./backend-libraries.ts";
 import { builtForCuda } from "./gpu-facts-probe.ts";
 import { diagnose, explain, type DoctorFinding as Finding, knownCause, readGpuFacts } from "./index.ts";
 import { compareVersions } from "./nvidia.ts";

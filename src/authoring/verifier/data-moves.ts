@@ -8,7 +8,7 @@ import type { Proxies } from "./proxy-stalls.ts";
 import type { ShortChunks } from "./short-chunks.ts";
 import { type Hearsay, movesPackets, past, type StrandState } from "./strand-state.ts";
 import type { Values } from "./symbolic-values.ts";
-import type { Tokens } from "./sync-tokens.ts";
+import type { Tokens } from "./token-accounting.ts";
 
 export interface MoveParts {
   readonly geometry: Geometry;

@@ -30,7 +30,7 @@ import type { ShortChunks } from "./short-chunks.ts";
 import type { Counter, CounterTable, SignalEvent, WaitEvent } from "./signal-counters.ts";
 import { Hearsay, newStrand, type StrandState, usesPackets } from "./strand-state.ts";
 import type { Values } from "./symbolic-values.ts";
-import { type Policy, Tokens } from "./sync-tokens.ts";
+import { type Policy, Tokens } from "./token-accounting.ts";
 import { type Clock, join } from "./vector-clocks.ts";
 import { countWrites } from "./write-counts.ts";
 

@@ -6,9 +6,9 @@
 import type { ExecutionPlan } from "../plan/index.ts";
 import { placeOfSite } from "./access-log.ts";
 import { type Geometry, iterationsOf, layOut, MAX_STEPS } from "./cell-geometry.ts";
-import { checkCounts } from "./check-counts.ts";
 import type { Promises } from "./check-promises.ts";
 import { checkShape } from "./check-shape.ts";
+import { checkCounts } from "./check-signal-balance.ts";
 import { checkTarget, type Target } from "./check-target.ts";
 import { OrderComparison } from "./compare-orders.ts";
 import { reportDeadlock } from "./deadlock.ts";
@@ -30,7 +30,7 @@ import {
   mustPrecede,
 } from "./signal-counters.ts";
 import { Values } from "./symbolic-values.ts";
-import { type Policy, simple } from "./sync-tokens.ts";
+import { type Policy, simple } from "./token-accounting.ts";
 
 export interface VerifyOptions {
   /** Also checks the limits and known defects of this executor. */

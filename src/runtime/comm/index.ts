@@ -52,6 +52,16 @@ export {
   rolesOf,
 } from "./call.ts";
 export {
+  describeWords,
+  hashNumbers,
+  opCode,
+  packCall,
+  type UnpackedCall,
+  unpackCall,
+  WIRE_OPS,
+  type WireOp,
+} from "./call-fingerprint.ts";
+export {
   type AllToAllVOptions,
   type Backend,
   type Bootstrap,
@@ -127,16 +137,6 @@ export {
   OpCounters,
   SAMPLE_EVERY,
 } from "./stats.ts";
-export {
-  describeWords,
-  hashNumbers,
-  opCode,
-  packCall,
-  type UnpackedCall,
-  unpackCall,
-  WIRE_OPS,
-  type WireOp,
-} from "./wire.ts";
 export {
   PendingWork,
   passOn,

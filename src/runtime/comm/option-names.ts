@@ -1,7 +1,7 @@
 /** Which options a call takes: programs in JavaScript have nobody else who looks at their names. */
 import { OPERATIONS, type OperationName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
-import { opCode } from "./wire.ts";
+import { opCode } from "./call-fingerprint.ts";
 
 /** Calls that take options and move no tensors by the table of operations. */
 type OtherCall = "batch" | "broadcast_object" | "capture" | "gather_objects" | "replay" | "run" | "split";

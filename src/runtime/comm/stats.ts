@@ -2,8 +2,9 @@
  * Statistics of a communicator. Counting is exact; a clock read costs as much as a small collective, so fast calls are
  * timed one in `SAMPLE_EVERY` and the total is scaled up.
  */
+
+import { WIRE_OPS } from "./call-fingerprint.ts";
 import type { OperationStats } from "./contract.ts";
-import { WIRE_OPS } from "./wire.ts";
 
 /** A power of two: the fast path masks with it. */
 export const SAMPLE_EVERY = 64;

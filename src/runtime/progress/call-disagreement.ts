@@ -1,8 +1,8 @@
-/** How two members' calls differ, in words: shared by every backend that compares fingerprints. */
+/** How two members' calls differ, in words: for backends on call-queue.ts, and tcp. The calls themselves are told by describeWords of comm/. */
 import { MismatchError } from "../../core/index.ts";
 import { describeWords, unpackCall } from "../comm/index.ts";
 
-/** The three words of a fingerprint (comm/wire.ts). */
+/** The three words of a fingerprint (comm/call-fingerprint.ts). */
 export interface PrintWords {
   readonly call: number;
   readonly count: number;

@@ -5,8 +5,8 @@ import { ClosedError, InvalidArgumentError, TimeoutError } from "../../core/inde
 import type { Bootstrap } from "../comm/index.ts";
 import { BootstrapStore, PortBootstrap } from "../world/bootstrap.ts";
 import type { Claims } from "./handshake.ts";
-import { TcpBootstrap } from "./rendezvous-client.ts";
 import { RendezvousStore } from "./rendezvous-store.ts";
+import { TcpBootstrap } from "./tcp-bootstrap.ts";
 
 type Ending = Bootstrap & { close(cause?: Error): void };
 const cleanups: (() => void)[] = [];

@@ -1,7 +1,7 @@
 /**
  * Frames of the rendezvous over one TCP connection: a length of four bytes, big endian, and a JSON text. After the
  * handshake (handshake.ts) each frame ends with an HMAC of its direction's key, its number and its text, so that nothing
- * can be put in, repeated or left out. It does not encrypt: where that is wanted the socket does (transports.ts).
+ * can be put in, repeated or left out. It does not encrypt: where that is wanted the socket does (socket-transports.ts).
  */
 import type { Socket } from "node:net";
 import { FormatError, wordTable } from "../../core/index.ts";

@@ -1,7 +1,7 @@
 /**
  * How processes that do not share memory meet: an authenticated channel, the handshake, the store and its client.
  * It reads where another launcher put a process, but joins no world: that is runtime/world's.
- * Start reading at rendezvous-store.ts (the listening side) and rendezvous-client.ts (a rank's side).
+ * Start reading at rendezvous-store.ts (the listening side) and tcp-bootstrap.ts (a rank's side).
  */
 export type { WorldFailure } from "./bootstrap-value.ts";
 export { Channel } from "./channel.ts";
@@ -11,9 +11,9 @@ export { readLastWords } from "./last-words.ts";
 export { checkOneHost, type ForeignPlace, parseAddress, rendezvousAddress } from "./launcher-environments.ts";
 export { nodePlace, nodeRendezvous } from "./node-place.ts";
 export { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-connections.ts";
-export { TcpBootstrap } from "./rendezvous-client.ts";
 export { RendezvousStore } from "./rendezvous-store.ts";
 export { rendezvousSecret, SECRET_VARIABLES } from "./secret.ts";
+export { TcpBootstrap } from "./tcp-bootstrap.ts";
 export {
   type TlsFiles,
   type TlsIdentity,

@@ -10,9 +10,9 @@ import { afterRunning, runningTime } from "../comm/index.ts";
 import { Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
 import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
 import { Entrance } from "./handshake-listener.ts";
+import type { Listening } from "./socket-transport-contract.ts";
+import { transportFor } from "./socket-transports.ts";
 import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
-import type { Listening } from "./transport-contract.ts";
-import { transportFor } from "./transports.ts";
 
 /** Connections that have not proved themselves yet. */
 const MAX_STRANGERS = 256;

@@ -5,8 +5,8 @@ import fc from "fast-check";
 import { afterEach, describe, expect, it } from "vitest";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
 import { type Claims, newNonce, prove } from "./handshake.ts";
-import { TcpBootstrap } from "./rendezvous-client.ts";
 import { RendezvousStore, type StoreOptions } from "./rendezvous-store.ts";
+import { TcpBootstrap } from "./tcp-bootstrap.ts";
 
 const secret = randomBytes(32).toString("hex");
 const claims = (rank: number, other: Partial<Claims> = {}): Claims => ({

@@ -11,9 +11,9 @@ import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
 import { type Channel, type ChannelKeys, type ChannelListener, LISTEN_ERRORS } from "./channel.ts";
 import { type Claims, describeClaims, differences, parseClaims } from "./handshake.ts";
 import { type Admission, Entrance } from "./handshake-listener.ts";
+import type { Listening } from "./socket-transport-contract.ts";
+import { transportFor } from "./socket-transports.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
-import type { Listening } from "./transport-contract.ts";
-import { transportFor } from "./transports.ts";
 import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
 /** Connections that have not proved themselves yet. */

@@ -9,9 +9,9 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { socketPair } from "../../foreign/native/index.ts";
 import { afterRunning } from "../comm/index.ts";
+import type { Address, Listening, SocketTransport } from "./socket-transport-contract.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import type { FromTunnel, ToTunnel, TunnelData } from "./tls-worker.ts";
-import type { Address, Listening, SocketTransport } from "./transport-contract.ts";
 
 /** How long what was written last may take to be sent when the process ends, ms. */
 const EXIT_MS = 300;

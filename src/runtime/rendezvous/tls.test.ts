@@ -9,8 +9,8 @@ import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { Authority, writeTls } from "../../../test/support/certificates.ts";
 import type { Claims } from "./handshake.ts";
 import { type Introduction, knock, PeerDoor, type PeerSocket } from "./peer-connections.ts";
-import { TcpBootstrap } from "./rendezvous-client.ts";
 import { RendezvousStore } from "./rendezvous-store.ts";
+import { TcpBootstrap } from "./tcp-bootstrap.ts";
 import { type TlsIdentity, tlsFiles, tlsIdentity } from "./tls-identity.ts";
 
 const secret = randomBytes(32).toString("hex");

@@ -48,8 +48,8 @@ export interface JoinOptions {
 
 /**
  * Joins the world that this program was started in: as one rank of `chorale launch` or `launch()`; as one of the
- * processes that torchrun, Open MPI, MPICH or Slurm started, on one host with the nccl backend, on any with tcp; or, when nothing
- * launched it, as the only rank of a world of 1. Every call gives the same world until it is closed.
+ * processes that torchrun, Open MPI, Flux, MPICH or Slurm started, on one host with the nccl backend, on any with tcp;
+ * or, when nothing launched it, as the only rank of a world of 1. Every call gives the same world until it is closed.
  *
  * Processes of other launchers meet at `CHORALE_RDZV=HOST:PORT` (rank 0 listens there; loopback and torchrun's
  * MASTER_PORT + 1 unless set) and prove to each other that they know `CHORALE_SECRET`.

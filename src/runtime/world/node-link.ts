@@ -1,6 +1,6 @@
 /**
  * The connection between the launchers of two hosts of a world: the messages of ranks (messages.ts), and a heartbeat by
- * which each side learns that the other is gone, stopped or cut off. Every frame is authenticated; whether it is encrypted, the socket decides (transports.ts).
+ * which each side learns that the other is gone, stopped or cut off. Every frame is authenticated; whether it is encrypted, the socket decides (rendezvous/socket-transports.ts).
  */
 import { FormatError } from "../../core/index.ts";
 import type { FlightDump } from "../comm/index.ts";

@@ -5,7 +5,7 @@
  */
 import { FormatError } from "../../../core/index.ts";
 
-/** What a frame is. Only ever append, and raise PROTOCOL in peer-connections.ts. */
+/** What a frame is. Only ever append, and raise FRAMES in meet.ts. */
 export const KIND = {
   /** A part of a message. */
   data: 1,

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { FormatError, invariant } from "../../../core/index.ts";
 import { FLIGHT_SCHEMA_VERSION, type FlightDump, type HostSpec } from "../../comm/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../../memory/index.ts";
-import { readFlightLog } from "./flight-log.ts";
+import { readFlightLog } from "./flight-recorder.ts";
 import type { TcpHandle } from "./tcp-handle.ts";
 
 const SECRET_BYTES = 32;

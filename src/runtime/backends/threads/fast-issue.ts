@@ -70,7 +70,7 @@ export class FastCall {
   seq = 0;
   op: WireOp = "barrier";
   code = 0;
-  /** The fingerprint: see comm/wire.ts. */
+  /** The fingerprint: see comm/call-fingerprint.ts. */
   call = 0;
   count = 0;
   extra = 0;

@@ -51,7 +51,7 @@ export interface WorkEngine extends Pumpable {
 export class ThreadsWork<T> extends PendingWork<T> {
   readonly engine: WorkEngine;
   readonly driver: Driver;
-  /** The fingerprint: see comm/wire.ts. */
+  /** The fingerprint: see comm/call-fingerprint.ts. */
   call = 0;
   count = 0;
   extra = 0;

@@ -22,7 +22,7 @@ import {
 } from "./launch-layout.ts";
 import { mergeLines } from "./merge-lines.ts";
 import { PRELUDE } from "./prelude.ts";
-import { PRIMITIVES } from "./primitives.ts";
+import { PRIMITIVES } from "./ptx-primitives.ts";
 import { NumberWriter, shapesOf } from "./strand-shapes.ts";
 import {
   type DataStep,

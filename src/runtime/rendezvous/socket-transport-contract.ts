@@ -1,4 +1,4 @@
-/** What carries connections between processes, as those who listen and connect see it: transports.ts has TCP and TLS. A new one goes there. */
+/** What carries connections between processes, as those who listen and connect see it: socket-transports.ts has TCP and TLS. A new one goes there. */
 import type { Socket } from "node:net";
 
 export interface Address {

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { ffiProblem } from "../../foreign/native/index.ts";
-import { judgeFfi } from "./ffi.ts";
+import { judgeFfi } from "./missing-ffi.ts";
 
 it("says that libraries cannot be called, and how to mend it, where koffi is missing", () => {
   expect(judgeFfi(undefined)).toEqual([]);

@@ -4,9 +4,9 @@
  * this process encrypts (tls-tunnel.ts).
  */
 import { connect, createServer } from "node:net";
+import type { SocketTransport } from "./socket-transport-contract.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import { tunnelOf } from "./tls-tunnel.ts";
-import type { SocketTransport } from "./transport-contract.ts";
 
 const PLAIN: SocketTransport = {
   listen: ({ host, port }, take) =>

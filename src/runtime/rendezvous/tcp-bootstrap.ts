@@ -16,8 +16,8 @@ import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from ".
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
 import { Channel } from "./channel.ts";
 import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+import { transportFor } from "./socket-transports.ts";
 import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
-import { transportFor } from "./transports.ts";
 import type { StoreAnswer } from "./value-store.ts";
 import { StoreClient } from "./value-store-client.ts";
 
