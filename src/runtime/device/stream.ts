@@ -19,9 +19,13 @@ const FACTORIES: Readonly<Record<string, string>> = wordTable({
   CudaGraph: "stream.capture(fn)",
 });
 
+/** A handle as a number, which passes through FFI sooner than a bigint: addresses of a process have 47 bits. */
+let numberOf: (one: Handle) => number;
+
 abstract class Handle implements Disposable {
   readonly device: CudaDevice;
   readonly #handle: bigint;
+  readonly #number: number;
   readonly #what: "stream" | "event" | "graph";
   #closed = false;
 
@@ -31,8 +35,13 @@ abstract class Handle implements Disposable {
     checkMade(key, name, FACTORIES[name] ?? "CudaStream.create(device)");
     this.device = device;
     this.#handle = handle;
+    this.#number = Number(handle);
     this.#what = what;
     device.track(this);
+  }
+
+  static {
+    numberOf = (one) => one.#number;
   }
 
   get closed(): boolean {
@@ -231,6 +240,12 @@ export class CudaStream extends Handle {
 /** A stream's handle, for work of `device`. @throws InvalidArgumentError, ClosedError */
 export function streamHandle(device: CudaDevice, stream: CudaStream): bigint {
   return Handle.handleOn(device, stream, "stream");
+}
+
+/** The same as a number. @throws InvalidArgumentError, ClosedError */
+export function streamNumber(device: CudaDevice, stream: CudaStream): number {
+  Handle.handleOn(device, stream, "stream");
+  return numberOf(stream);
 }
 
 /** Events that are kept for the next who needs one: making one costs a call into the driver and a place in the ledger. */

@@ -61,7 +61,8 @@ export class FlightNotes {
   issue(seq: number, timeMs: number): void {
     const words = this.#words;
     const at = this.#at + (seq % this.#ring) * this.#stride;
-    Atomics.store(words, at, 0);
+    // A plain store, as in `GroupControl.publish`.
+    words[at] = 0;
     words[at + 1] = 0;
     this.#put(at + ISSUED_MS, timeMs);
     for (let i = ENDED_MS; i < NOTE_WORDS; i++) words[at + i] = 0;

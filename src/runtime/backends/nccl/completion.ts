@@ -37,6 +37,8 @@ export class Completion implements LaunchEnds {
   #marker: number;
   #lastOfKernel = 0;
   #lastOfStream = 0;
+  /** The stream is known to have come to this number. */
+  #ended = 0;
 
   /** @param first the number before the first */
   constructor(at: RankDevice, stream: CudaStream, first = 0) {
@@ -81,16 +83,22 @@ export class Completion implements LaunchEnds {
 
   /** Whether the stream has come to a mark; 0 is none. */
   reached(marker: number): boolean {
-    if (marker === 0) return false;
-    if (marker <= this.#lastOfStream && this.#isAt(MARK_AT, marker)) return true;
-    if (marker > this.#lastOfKernel) return false;
-    for (let at = 0; at < END_WORDS; at++) if (!this.#isAt(at, marker)) return false;
-    return true;
+    if (marker > this.#ended) this.#look();
+    return marker !== 0 && marker <= this.#ended;
   }
 
-  #isAt(at: number, marker: number): boolean {
+  /** Finds out how far the stream has come: one look tells of all calls that have ended by then. */
+  #look(): void {
+    let behind = 0;
+    for (let at = 0; at < END_WORDS; at++) behind = Math.max(behind, this.#behind(at, this.#lastOfKernel));
+    const ofStream = this.#lastOfStream - Math.max(0, this.#behind(MARK_AT, this.#lastOfStream));
+    this.#ended = Math.max(this.#ended, this.#lastOfKernel - behind, ofStream);
+  }
+
+  /** How far a word is behind the last number that is written there. */
+  #behind(at: number, last: number): number {
     // Atomic: a loop that does nothing else reads it anew each time.
-    return ((Atomics.load(this.#done, at) - marker) | 0) >= 0;
+    return (last - Atomics.load(this.#done, at)) | 0;
   }
 
   /** Whether everything on the stream is done. Errors are left to `isDone` of the stream. */

@@ -20,6 +20,8 @@ export class FirstCalls {
   readonly #ranks: readonly number[];
   readonly #poller: Poller;
   readonly #warm = new Set<CallKind>();
+  /** The list that was found warm last: calls that are alike share one. */
+  #found: readonly CallKind[] | undefined;
   /** The call whose turn this rank has taken. */
   #turnOf: QueueEntry | undefined;
 
@@ -36,7 +38,9 @@ export class FirstCalls {
   }
 
   allWarm(kinds: readonly CallKind[]): boolean {
+    if (kinds === this.#found) return true;
     for (const kind of kinds) if (!this.#warm.has(kind)) return false;
+    this.#found = kinds;
     return true;
   }
 
@@ -59,6 +63,7 @@ export class FirstCalls {
   /** Says that the next call of a kind needs a turn again. */
   forget(kind: CallKind): void {
     this.#warm.delete(kind);
+    this.#found = undefined;
   }
 
   /** Whether it is this group's turn to make a call that blocks until all its members make it. */

@@ -111,7 +111,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
       if (range.serving === null) range.choice.calls++;
       if (range.serving === undefined) range.serving = this.#serve(range, asked) ?? null;
-      return range.serving?.slot.refusal === undefined ? (range.serving ?? undefined) : undefined;
+      return range.serving?.isRefused === false ? range.serving : undefined;
     }
     return undefined;
   }
@@ -368,6 +368,10 @@ class PlanServing implements Serving {
 
   get kind(): CallKind {
     return this.slot.kind;
+  }
+
+  get isRefused(): boolean {
+    return this.slot.refusal !== undefined;
   }
 
   launch({ dtype, count, send, recv }: NcclCall, target: CallTarget): boolean {

@@ -37,6 +37,8 @@ export interface CallServer {
 /** A plan that serves a call; `kind` is that of the calls that open it. */
 export interface Serving extends CallServer {
   readonly kind: CallKind;
+  /** Whether no member can open it, which is known once they have tried. */
+  readonly isRefused: boolean;
 }
 
 /** What plans are chosen by. */

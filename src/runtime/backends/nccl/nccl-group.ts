@@ -87,6 +87,7 @@ export class NcclGroup implements GroupDriver {
       registers: rank.settings.registrations !== undefined,
       dtypes: new Set(rank.settings.capabilities.dtypes),
       plans: parts.plans.choices === undefined ? undefined : parts.plans,
+      quick: { last: undefined },
     };
     this.#batched = { ...this.#context, plans: undefined };
     this.#mail = new PairMail(queue.options.control, at, rank.peers);

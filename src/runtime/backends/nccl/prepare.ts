@@ -1,6 +1,13 @@
 /** From a checked call to addresses on the device: what a collective reads, what it writes, and what the caller gets. */
 import { agreedCount, type OperationName, reportedCount } from "../../../collectives/index.ts";
-import { type DType, InvalidArgumentError, type ReduceOp, sizeOf, Tensor } from "../../../core/index.ts";
+import {
+  type DType,
+  InvalidArgumentError,
+  type NamedReduceOp,
+  type ReduceOp,
+  sizeOf,
+  Tensor,
+} from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
 import { NCCL_REDOP } from "../../../foreign/nccl/index.ts";
 import {
@@ -15,7 +22,7 @@ import {
 import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
 import { usableAddress } from "../../device/internal.ts";
 import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
-import type { CallPlans, NcclCall } from "./nccl-calls.ts";
+import type { CallPlans, NcclCall, Serving } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 
@@ -67,6 +74,22 @@ export interface PrepareContext {
   readonly dtypes: ReadonlySet<DType>;
   /** What may serve calls in NCCL's place; nothing does in batches, which NCCL runs as one. */
   readonly plans: CallPlans | undefined;
+  /** The call that was prepared quickly last. */
+  readonly quick: { last: CallShape | undefined };
+}
+
+/** What calls of one operation, element type, size and operator have in common: programs make many alike in a row. */
+interface CallShape {
+  readonly op: WireOp;
+  readonly dtype: DType;
+  readonly part: number;
+  readonly redop: NamedReduceOp | undefined;
+  /** As `CallSequence.plain` has it. */
+  readonly mark: number;
+  readonly plan: Serving | undefined;
+  readonly kinds: readonly CallKind[];
+  /** Of the first of them. */
+  readonly arrival: Arrival;
 }
 
 /** Brings buffers to the device and resolves addresses; nothing is published or issued yet. @throws OutOfMemoryError */
@@ -179,7 +202,7 @@ export function prepareQuickly(
   options: OutputOptions,
   redop: ReduceOp | undefined,
 ): EntryParts | undefined {
-  const { at, size, stream, dtypes, plans } = context;
+  const { at, size, stream, dtypes, plans, quick, sequence } = context;
   const { output = input, dtype, signal, timeoutMs, algorithm } = options;
   if (
     algorithm !== undefined ||
@@ -212,15 +235,27 @@ export function prepareQuickly(
   const part = op === "reduce_scatter" ? output.size : input.size;
   const largest = op === "all_gather" ? output : input;
   const mark = context.registers && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
-  const plan = plans?.serving({ op, dtype: input.dtype, part, redop, root: 0 });
-  const arrival = context.sequence.plain(op, input.dtype, part, redop, mark);
+  const { dtype: type } = input;
+  const { last } = quick;
+  const isAlike =
+    last !== undefined &&
+    last.op === op &&
+    last.part === part &&
+    last.dtype === type &&
+    last.redop === redop &&
+    last.mark === mark &&
+    // Calls of NCCL that a table chose are counted where that is asked.
+    (plans === undefined || last.plan?.isRefused === false);
+  const shape = isAlike ? last : shapeOf(context, op, type, part, redop, mark);
+  const { plan, kinds } = shape;
+  const arrival = isAlike ? sequence.again(shape.arrival) : shape.arrival;
   return {
     op,
     arrivals: [arrival],
-    kinds: [plan?.kind ?? kindOf(arrival.print.call, part)],
+    kinds,
     single: {
       op,
-      dtype: input.dtype,
+      dtype: type,
       count: part,
       send,
       recv,
@@ -236,4 +271,20 @@ export function prepareQuickly(
     result: output,
     sizeBytes: largest.sizeBytes,
   };
+}
+
+/** Prepares the next call as the first of its shape. */
+function shapeOf(
+  { plans, sequence, quick }: PrepareContext,
+  op: CallShape["op"],
+  dtype: DType,
+  part: number,
+  redop: CallShape["redop"],
+  mark: number,
+): CallShape {
+  const plan = plans?.serving({ op, dtype, part, redop, root: 0 });
+  const arrival = sequence.plain(op, dtype, part, redop, mark);
+  const kinds = [plan?.kind ?? kindOf(arrival.print.call, part)];
+  quick.last = { op, dtype, part, redop, mark, plan, kinds, arrival };
+  return quick.last;
 }

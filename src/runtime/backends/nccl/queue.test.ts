@@ -97,6 +97,35 @@ describe.skipIf(!available)("the NCCL queue (needs a C++ compiler)", () => {
     for (const { took } of found) expect(took).toBeLessThan(options.backendOptions.timeoutMs);
   });
 
+  it("tells a call from those before it that were like it but for one thing", async () => {
+    const found = await launch({
+      ...options,
+      ranks: 2,
+      run: async (world) => {
+        const x = world.tensor("f32", [64]);
+        const [half, whole, y] = [x.slice(0, 32), world.tensor("i32", [64]), world.tensor("f32", [64])];
+        const others = [
+          (comm: typeof world.comm) => comm.allReduce(half),
+          (comm: typeof world.comm) => comm.allReduce(whole),
+          (comm: typeof world.comm) => comm.allReduce(x, { op: "max" }),
+          (comm: typeof world.comm) => comm.allGather(half, { output: y }),
+        ];
+        const codes: string[] = [];
+        for (const other of others) {
+          const comm = await world.comm.split(0);
+          if (comm === undefined) throw new Error("no group");
+          for (let i = 0; i < 3; i++) await comm.allReduce(x);
+          await (comm.rank === 0 ? comm.allReduce(x) : other(comm)).then(
+            () => codes.push("met"),
+            ({ code }: { code: string }) => codes.push(code),
+          );
+        }
+        return codes;
+      },
+    });
+    expect(found).toEqual([0, 1].map(() => Array(4).fill("MISMATCH")));
+  });
+
   it("splits without waiting while many groups are open and none is closed", async () => {
     const [took] = await launch({
       ...options,
