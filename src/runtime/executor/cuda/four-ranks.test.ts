@@ -64,11 +64,7 @@ describe("the source for four ranks", () => {
   };
 
   it("loads the lines of all peers at once, and sends a sum from where it is added", () => {
-    expect(callsOf("one-shot-packet-all-reduce", "lines")).toEqual([
-      "pack<3>",
-      "pack<1>",
-      "reducePackets<Op_sum, 0, 4, 1>",
-    ]);
+    expect(callsOf("one-shot-packet-all-reduce", "lines")).toEqual(["pack<4>", "reducePackets<Op_sum, 0, 4, 1>"]);
     expect(callsOf("two-phase-packet-all-reduce", "lines")).toEqual([
       "packEach<3>",
       "reducePackets<Op_sum, 1, 3, 1, 3>",

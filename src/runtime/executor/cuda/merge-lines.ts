@@ -55,7 +55,8 @@ function join(last: DataStep, step: DataStep, meets: boolean): DataStep | undefi
   if (last.code === "unpack" && step.code === "reducePackets") return addAll(last, step);
   if (meets) return undefined;
   if (last.code === "reducePackets" && step.code === "pack") return addAndSend(last, step);
-  return last.code === step.code && (step.code === "pack" || step.code === "unpack") ? pairUp(last, step) : undefined;
+  if (last.code !== step.code || (step.code !== "pack" && step.code !== "unpack")) return undefined;
+  return sendAll(last, step) ?? pairUp(last, step);
 }
 
 /** An operand that was only taken out to be added to others is added with them. */
@@ -79,6 +80,16 @@ function addAndSend(last: DataStep, step: DataStep): DataStep | undefined {
     outs: [...last.outs, ...step.outs],
     numbers: [...last.numbers, ...numbersOf(step).outs],
   };
+}
+
+/** What is sent from one source is loaded once. */
+function sendAll(last: DataStep, step: DataStep): DataStep | undefined {
+  const [now, before] = [numbersOf(step), numbersOf(last)];
+  const isOne = step.code === "pack" && last.ins.length === 1 && step.ins.length === 1;
+  const [source, sent] = [step.ins[0] as Place, last.ins[0] as Place];
+  const isSource = source.own && sent.own && source.buffer === sent.buffer && isSame(now.ins, before.ins);
+  if (!isOne || !isSource || !isSame(now.head, before.head)) return undefined;
+  return { ...last, outs: [...last.outs, ...step.outs], numbers: [...last.numbers, ...now.outs] };
 }
 
 /** Every place that is read goes to a place of its own. */

@@ -137,7 +137,7 @@ export class StrandWriter {
         const [chunks, unit] = [this.#number(at, 0), this.#number(at, 1)];
         this.#line(`for (i64 unit = 0; unit < ${product(chunks, "L.chunk")}; unit += ${unit}) {`);
         this.#indent += "  ";
-        this.#line(`const i64 unitEnd = unit + ${unit};`);
+        this.#line(`[[maybe_unused]] const i64 unitEnd = unit + ${unit};`);
         this.#met = false;
         this.#sharing = "unknown";
         return;
