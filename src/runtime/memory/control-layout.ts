@@ -48,10 +48,13 @@ export const GROUP = {
   lingering: 5,
   reclaimed: 6,
   aborted: 7,
-  label: 8,
-  failure: 8 + LABEL_WORDS,
-  blob: 8 + LABEL_WORDS + FAILURE_WORDS,
-  lanes: 8 + LABEL_WORDS + FAILURE_WORDS + BLOB_WORDS,
+  /** A bit of each member that settles no further call, and whether kernels were cut short. */
+  finished: 8,
+  cutShort: 9,
+  label: 10,
+  failure: 10 + LABEL_WORDS,
+  blob: 10 + LABEL_WORDS + FAILURE_WORDS,
+  lanes: 10 + LABEL_WORDS + FAILURE_WORDS + BLOB_WORDS,
 } as const;
 
 /** Words of a call that a lane remembers. */

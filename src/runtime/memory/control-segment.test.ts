@@ -25,6 +25,32 @@ describe("ControlSegment", () => {
     expect(other?.read(0, collective, 0)).toBeUndefined();
   });
 
+  it("says which members may still settle calls of a group, and whether kernels were cut short", () => {
+    const [a, b] = ranks(2).map((segment, member) => segment.group("tp", [0, 1], 0, member));
+    if (a === undefined || b === undefined) throw new Error("no group");
+    const states: boolean[] = [];
+    const note = () => states.push(a.isSettling(1));
+    b.join(0, { call: 0, count: 0, hash: 0 });
+    note();
+    for (const [seq, isWell] of [true, false].entries()) {
+      b.publish(collective, seq + 1, { call: 1, count: 2, hash: 3 });
+      note();
+      b.notesOf(1).collectives.issue(seq + 1, 0);
+      note();
+      b.notesOf(1).collectives.end(seq + 1, isWell, 0);
+      note();
+    }
+    b.publish(collective, 3, { call: 1, count: 2, hash: 3 });
+    a.finish();
+    note();
+    b.finish();
+    note();
+    expect(states).toEqual([false, true, true, false, true, true, false, true, false]);
+    expect([a.isCutShort, b.isSettling(0)]).toEqual([false, false]);
+    b.cutShort();
+    expect(a.isCutShort).toBe(true);
+  });
+
   it("keeps lanes apart and forgets what is older than the ring", () => {
     const [a] = ranks(3);
     const g = a?.group("world", [0, 1, 2], 0, 2);

@@ -83,6 +83,14 @@ export class FlightNotes {
     this.#words[at + 1] = ok ? 3 : (this.#words[at + 1] ?? 0) | FAILED;
   }
 
+  /** Whether a call has ended, well or not; not of one that was forgotten. */
+  hasEnded(seq: number): boolean {
+    const at = this.#find(seq);
+    if (at === undefined) return false;
+    const state = this.#words[at + 1] ?? 0;
+    return (state & 3) === 3 || (state & FAILED) !== 0;
+  }
+
   /** Says when a call ran on the stream, microseconds. */
   time(seq: number, startUs: number, durationUs: number): void {
     const at = this.#find(seq);

@@ -169,6 +169,29 @@ export class GroupControl {
     Atomics.store(this.#words, this.#at + GROUP.lingering, yes ? 1 : 0);
   }
 
+  /** Says that this member settles no further call of a group that has failed. For groups of at most 32. */
+  finish(): void {
+    Atomics.or(this.#words, this.#at + GROUP.finished, 1 << this.member);
+  }
+
+  /** Whether `member` may still settle collectives that it has made. */
+  isSettling(member: number): boolean {
+    if ((Atomics.load(this.#words, this.#at + GROUP.finished) & (1 << member)) !== 0) return false;
+    // Call 0 is its joining.
+    const last = this.issued(member, COLLECTIVE) - 1;
+    return last > 0 && !this.notesOf(member).collectives.hasEnded(last);
+  }
+
+  /** Says, before it is done, that kernels of calls are ended that members may be about to settle: what they leave is no result. */
+  cutShort(): void {
+    Atomics.store(this.#words, this.#at + GROUP.cutShort, 1);
+  }
+
+  /** To be asked once calls were seen to have ended: whether kernels may have been cut short by then. */
+  get isCutShort(): boolean {
+    return Atomics.load(this.#words, this.#at + GROUP.cutShort) !== 0;
+  }
+
   /** Counts this member among those whose engine has freed the group, or has said that it may. */
   countReclaim(): void {
     Atomics.add(this.#words, this.#at + GROUP.reclaimed, 1);

@@ -41,6 +41,8 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
   protected abstract readonly running: readonly E[];
   /** The group is ending: calls that all members have made are waited for once. */
   protected finishing = false;
+  /** This member has left without finishing anything. */
+  protected abandoned = false;
   protected closed = false;
   #numTaken = 0;
   #cause: ChoraleError | undefined;
@@ -209,6 +211,7 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
   /** Ends the queue here, without waiting for anything and without a word to the other members. */
   abandon(cause: ChoraleError): void {
     this.finishing = true;
+    this.abandoned = true;
     this.end(cause);
   }
 

@@ -42,6 +42,38 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
     expect([...shared.subarray(3)]).toEqual([2, 2]);
   });
 
+  it("gives no result of a call that all members made and one of them cut short", { timeout: 60_000 }, async () => {
+    // Rank 1's kernels are slow: it leaves while they run.
+    process.env["FAKE_CUDA_SLOW_DEVICE"] = "1";
+    onTestFinished(() => void delete process.env["FAKE_CUDA_SLOW_DEVICE"]);
+    // How far the ranks are, and how the call ended for rank 0: 1 well, 2 with an error, 3 with a wrong result.
+    const shared = new Int32Array(new SharedArrayBuffer(8));
+    const ended = launch({
+      ...worldOf(),
+      data: shared,
+      run: async (world, seen) => {
+        const { comm } = world;
+        const [x, y] = [world.tensor("f32", [1000]), world.tensor("f32", [1000])];
+        world.upload(x, new Float32Array(1000).fill(comm.rank + 1));
+        await comm.allReduce(x, { output: y });
+        world.upload(y, new Float32Array(1000));
+        await comm.barrier();
+        const work = comm.allReduce(x, { output: y });
+        Atomics.add(seen, 0, 1);
+        while (Atomics.load(seen, 0) < 2);
+        if (comm.rank === 1) process.exit(4);
+        const isRight = () => world.download(y).every((value) => value === 3);
+        seen[1] = await work.then(
+          () => (isRight() ? 1 : 3),
+          () => 2,
+        );
+      },
+    });
+    await expect(ended).rejects.toThrow("process.exit(4)");
+    // 1 where the kernels were done by then.
+    expect([1, 2]).toContain(shared[1]);
+  });
+
   it.each(["thread", "process"] as const)(
     "ends kernels that wait for ever when their ranks are killed, ranks as %s",
     { timeout: 120_000 },

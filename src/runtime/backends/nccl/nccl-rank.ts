@@ -96,7 +96,7 @@ export class NcclRank implements NcclContext {
         mayOpen: (kinds) => plans.mayOpen(kinds),
         open: (kinds, target) => plans.open(kinds, target),
       },
-      failed: () => plans.abort(),
+      failed: (othersMs) => plans.abort(othersMs),
     });
     const { member } = control;
     const choices = this.settings.choicesOf?.({ group, numRanks: ranks.length, member });

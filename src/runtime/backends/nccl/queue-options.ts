@@ -44,8 +44,11 @@ export interface QueueOptions<Q> extends CallQueueOptions {
   readonly opened: (comm: bigint) => void;
   /** The plans that calls may need. */
   readonly plans: PlanOpenings;
-  /** The group has failed: what is on the device beside NCCL's kernels is to end. */
-  readonly failed: () => void;
+  /**
+   * The group has failed: what is on the device beside NCCL's kernels is to end, once the other members have settled what
+   * has ended there, for which they are given so long, ms.
+   */
+  readonly failed: (othersMs: number) => void;
   /** How communicators of this rank end. */
   readonly endings: QueueEndings<Q>;
 }

@@ -338,10 +338,13 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   /**
    * Settles the oldest `count` calls, which the stream is done with. Once a member has failed, those alone that every member
-   * has made: a member that stops its plans stops everybody's, and what waited for it has ended with whatever was there.
+   * has made: a member that stops its plans stops everybody's, and what waited for it has ended with whatever was there. So
+   * have calls that all have made, where a member could not wait for the others to settle those before it did.
    */
   #settleFirst(count: number): void {
-    const hasFailed = count > 0 && this.options.control.failed;
+    const { control } = this.options;
+    const hasFailed = count > 0 && control.failed;
+    if (hasFailed && control.isCutShort) return;
     const whole = hasFailed ? Math.min(count, this.#inFlight.numWhole(this.agreement)) : count;
     if (whole === 0) return;
     for (let i = 0; i < whole; i++) this.#numOnStream -= this.running[i]?.numCalls ?? 0;
@@ -383,7 +386,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     // NCCL may be at a call that the others are in, though nothing of it is on the stream.
     const entering = this.options.control.granted;
     this.firstCalls.endTurn();
-    this.guard(this.options.failed);
+    this.guard(() => this.options.failed(this.abandoned ? 0 : FINISH_MS.apart));
     this.options.endings.failed(this, entering);
   }
 

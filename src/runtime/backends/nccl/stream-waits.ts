@@ -35,6 +35,8 @@ export function synchronize(queue: CommQueue, timeoutMs: number): void {
     queue.poll(now);
     queue.refuseAfterFailure();
     if (queue.launched && stream.isDone(`work of ${group}`)) {
+      // What is there may have ended by a failure that came after the look at it.
+      queue.refuseAfterFailure();
       // Calls that ended since the poll are over for the program too: it may capture, or free what they used.
       queue.settleIssued();
       return true;
