@@ -46,6 +46,7 @@ export {
 } from "./mscclpp-programs.ts";
 export {
   onePassAllGather,
+  onePassAllReduce,
   onePassAllToAll,
   onePassBroadcast,
   onePassReduce,
@@ -85,6 +86,7 @@ export {
   streamingTwoPhaseAllReduce,
   twoPhaseAllReduce,
   twoPhasePacketAllReduce,
+  twoPhaseReadAllReduce,
 } from "./streaming.ts";
 export { type SwitchAllReduceArgs, switchAllGather, switchAllReduce } from "./switch-multicast.ts";
 export {

@@ -6,6 +6,7 @@
  */
 import {
   allGather,
+  allReduce,
   allToAll,
   type Builder,
   broadcast,
@@ -55,6 +56,21 @@ export function onePassAllGather(args: AlgorithmArgs): Program {
       onePass(p, (rank, to, peers) => {
         if (!inPlace) rank.copy(rank.output.at(rank.id), rank.input.at(0), 0);
         for (const peer of peers) to(peer).put(peer.output.at(rank.id), rank.input.at(0), 0);
+      }),
+  );
+}
+
+/** Every rank loads its chunk of everybody's input, adds in one go, and stores the sum to everybody. */
+export function onePassAllReduce(args: AlgorithmArgs): Program {
+  const { numRanks: n } = args;
+  return program(
+    { ...settings("one-pass-all-reduce", args), autoSync: "strand", collective: allReduce(n, { ...args, chunks: n }) },
+    (p) =>
+      onePass(p, (rank, to, peers) => {
+        const sum = rank.output.at(rank.id);
+        const parts = peers.map((peer) => peer.input.at(rank.id));
+        p.reduce(sum, rank.input.at(rank.id), parts, 0);
+        for (const peer of peers) to(peer).put(peer.output.at(rank.id), sum, 0);
       }),
   );
 }

@@ -15,7 +15,7 @@ import {
   reduceScatter,
 } from "../language/index.ts";
 import { type AlgorithmArgs, after, packetSettings, settings } from "./algorithm-args.ts";
-import { loadAndAdd, reduceScatterPackets, storeSums } from "./all-pairs.ts";
+import { loadAndAdd, reduceScatterPackets } from "./all-pairs.ts";
 
 export interface StreamingArgs extends AlgorithmArgs {
   /** Bytes that a strand sends before it says so. 64 KiB unless told. */
@@ -118,7 +118,7 @@ export function readReduceScatter(args: AlgorithmArgs): Program {
 }
 
 /** A channel of its own from each rank to each other, for signals of one kind, from the next rank on. */
-const channelsOf = <P>(p: Builder<P>): readonly (readonly MemoryChannel<P>[])[] =>
+const channelsOf = <P>(p: Builder<P>): Channels<P> =>
   p.ranks.map((rank) => after(p.ranks, rank).map((peer) => p.memoryChannel(rank, peer)));
 
 /**
@@ -126,15 +126,51 @@ const channelsOf = <P>(p: Builder<P>): readonly (readonly MemoryChannel<P>[])[] 
  * has done so for all of its share, stores the sums to everybody. Links carry loads both ways, then stores both ways.
  */
 export function twoPhaseAllReduce(args: AlgorithmArgs): Program {
+  return inTwoPhases("two-phase-all-reduce", args, (p, channels) => {
+    for (const own of channels) {
+      for (const channel of own) {
+        channel.put(p.rank(channel.to).output.at(channel.from), p.rank(channel.from).output.at(channel.from), 0);
+      }
+    }
+    meet(channels);
+  });
+}
+
+/** As `twoPhaseAllReduce`, but the sums are loaded too: links carry loads alone, in two phases between which the ranks meet. */
+export function twoPhaseReadAllReduce(args: AlgorithmArgs): Program {
+  return inTwoPhases("two-phase-read-all-reduce", args, (p, channels) => {
+    meet(channels);
+    for (const own of channels) {
+      for (const channel of own) {
+        channel.get(p.rank(channel.from).output.at(channel.to), p.rank(channel.to).output.at(channel.to), 0);
+      }
+    }
+    meet(channels);
+  });
+}
+
+type Channels<P> = readonly (readonly MemoryChannel<P>[])[];
+
+/** Strands of the same number tell each other how far they are. */
+function meet<P>(channels: Channels<P>): void {
+  for (const own of channels) for (const channel of own) channel.signal({ strand: 0, sync: "before" });
+  for (const own of channels) for (const channel of own) channel.wait({ strand: 0, sync: "after" });
+}
+
+function inTwoPhases(
+  name: string,
+  args: AlgorithmArgs,
+  spread: <P>(p: Builder<P>, channels: Channels<P>) => void,
+): Program {
   const { numRanks: n } = args;
   return program(
-    { ...settings("two-phase-all-reduce", args), collective: allReduce(n, { ...args, chunks: n }) },
+    { ...settings(name, args), autoSync: "strand", collective: allReduce(n, { ...args, chunks: n }) },
     (p) => {
       for (const owner of p.ranks) {
         loadAndAdd(p, owner);
         owner.barrier([0]);
-        storeSums(p, owner);
       }
+      spread(p, channelsOf(p));
     },
   );
 }

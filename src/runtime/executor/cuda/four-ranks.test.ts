@@ -15,7 +15,14 @@ const PACKETS = [
   "packet-reduce-scatter",
   "packet-all-to-all",
 ] as const;
-const STREAMS = ["streaming-two-phase-all-reduce", "staged-all-reduce", "one-pass-all-gather"] as const;
+const STREAMS = [
+  "streaming-two-phase-all-reduce",
+  "staged-all-reduce",
+  "one-pass-all-gather",
+  "one-pass-all-reduce",
+  "two-phase-all-reduce",
+  "two-phase-read-all-reduce",
+] as const;
 /** Uneven, tiny, none, several units and several lines a thread; the first again, to go back to a size. */
 const COUNTS = [37, 1, 0, 4096 * 3 + 5, 37];
 
@@ -73,7 +80,7 @@ describe("the source for four ranks", () => {
   });
 
   it("loads what goes to several peers once", () => {
-    expect(callsOf("one-pass-all-gather")).toEqual(["copy<1, 1>", "copy<1, 3>"]);
+    expect(callsOf("one-pass-all-gather")).toEqual(["copy<1, 4>"]);
     expect(callsOf("streaming-two-phase-all-reduce")).toEqual([
       "copy<1, 1>",
       "copy<1, 1>",

@@ -268,6 +268,25 @@ __device__ __forceinline__ void move(const char* const (&in)[IN], char* const (&
       for (int o = 0; o < OUT; o++) *(uint4*)(out[o] + 16 * (u + k * THREADS)) = result.words;
     }
   }
+  // The last round may be short: what there is of it is still loaded at once.
+  if constexpr (UNROLL > 1) {
+    if (u + THREADS < whole) {
+      Unit v[UNROLL - 1][IN];
+#pragma unroll
+      for (int k = 0; k < UNROLL - 1; k++)
+#pragma unroll
+        for (int i = 0; i < IN; i++)
+          if (u + k * THREADS < whole) v[k][i].words = *(const uint4*)(in[i] + 16 * (u + k * THREADS));
+#pragma unroll
+      for (int k = 0; k < UNROLL - 1; k++)
+        if (u + k * THREADS < whole) {
+          const Unit result = combineUnits<Op, IN>(v[k], scalar);
+#pragma unroll
+          for (int o = 0; o < OUT; o++) *(uint4*)(out[o] + 16 * (u + k * THREADS)) = result.words;
+        }
+      while (u < whole) u += THREADS;
+    }
+  }
 #pragma unroll 1
   for (; 16 * u < bytes; u += THREADS) {
     Unit v[IN];

@@ -278,7 +278,7 @@ function signalsFirst(steps: readonly Step[]): Step[] {
   return result;
 }
 
-/** Joins what an operation copies or packs from one source to several places, so that it is loaded once. */
+/** Joins copies, and what an operation packs, from one source to several places, so that it is loaded once. */
 function mergeSources(steps: readonly Step[]): Step[] {
   const result: Step[] = [];
   const { places, perPlace } = DATA_NUMBERS;
@@ -291,13 +291,15 @@ function mergeSources(steps: readonly Step[]): Step[] {
       last.code === step.code &&
       last.parts === step.parts &&
       last.windowed === step.windowed &&
-      last.op === step.op &&
+      (step.code === "copy" || last.op === step.op) &&
       last.ins[0]!.own === step.ins[0]!.own &&
       last.ins[0]!.buffer === step.ins[0]!.buffer &&
       Array.from({ length: places + perPlace }, (_, i) => last.numbers[i] === step.numbers[i]).every(Boolean)
     ) {
       const numbers = [...last.numbers, ...step.numbers.slice(places + perPlace)];
-      result[result.length - 1] = { ...last, outs: [...last.outs, ...step.outs], numbers };
+      const comments = [last.comment, step.comment].filter((text) => text !== undefined);
+      const comment = comments.length === 0 ? undefined : comments.join("; ");
+      result[result.length - 1] = { ...last, comment, outs: [...last.outs, ...step.outs], numbers };
     } else result.push(step);
   }
   return result;
