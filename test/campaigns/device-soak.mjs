@@ -2,9 +2,9 @@
  * Millions of small collectives on the GPUs of one host, each on other data, so that a result of an earlier call is noticed:
  *   1. in graphs of thousands of calls, replayed back to back; 2. call by call; 3. two groups of the same ranks at once, whose
  *   calls every rank issues in an order of its own. Whole outputs are poisoned before and compared after every round.
- *   node test/campaigns/device-soak.mjs [--backend cuda] [--isolation thread|process] [--graph 10000000] [--direct 300000]
+ *   node test/campaigns/device-soak.mjs [--backend cuda] [--isolation thread|process] [--ranks 2] [--graph 10000000] [--direct 300000]
  *     [--racing 200000] [--rooted] [--seconds 120] [--choices FILE.json] [--json]   (after npm run build)
- * With --rooted: broadcast, reduce, gather and scatter, of either root, in the place of the others.
+ * With --rooted: broadcast, reduce, gather and scatter, of every root in turn, in the place of the others.
  * Exits 1 for a wrong result or a call that fails. Three fifths of `--seconds` are for the graphs, a fifth for each of the others;
  * a phase ends early when they are over. With `--json` a line tells of each round.
  */
@@ -16,6 +16,7 @@ const config = {
   options: {
     backend: { type: "string", default: "cuda" },
     isolation: { type: "string", default: "thread" },
+    ranks: { type: "string", default: "2" },
     graph: { type: "string", default: "10000000" },
     direct: { type: "string", default: "300000" },
     racing: { type: "string", default: "200000" },
@@ -28,6 +29,7 @@ const config = {
 const flags = flagsOf(import.meta.url, config, ({ values }) => ({
   backend: parseBackend(values.backend, "--backend"),
   isolation: parseIsolation(values.isolation, "--isolation"),
+  ranks: integer(values.ranks, "--ranks", 2),
   graph: integer(values.graph, "--graph", 0),
   direct: integer(values.direct, "--direct", 0),
   racing: integer(values.racing, "--racing", 0),
@@ -211,7 +213,7 @@ const run = async (world, { graph: wanted, direct, racing, rooted, seconds, json
 let ranks;
 try {
   ranks = await launch({
-    ranks: 2,
+    ranks: flags.ranks,
     backend: flags.backend,
     isolation: flags.isolation,
     ...(flags.choices && { backendOptions: { choices: JSON.parse(readFileSync(flags.choices, "utf8")) } }),
