@@ -1,6 +1,6 @@
 // One rank of a world that is told what serves inside the host.
 import { readFileSync } from "node:fs";
-import { sumsBothWays } from "./sums-both-ways.mjs";
+import { callsAgain, sumsBothWays } from "./sums-both-ways.mjs";
 
 /** Two ranks make different calls the short way, and the third none: they need not wait for it to be told. */
 async function differInHost(world) {
@@ -67,8 +67,9 @@ export default async function serveInHost(world) {
     sums.push(...found);
   }
   const { choices } = comm.stats();
+  const again = callsAgain(world);
   const longestMs = low === undefined ? 0 : await longestTurnMs(low, world.tensor("f32", [2 ** 24]));
   const apart = await differInHost(world);
   await comm.barrier();
-  return { small, sums, choices, longestMs, apart };
+  return { small, again, sums, choices, longestMs, apart };
 }

@@ -2,7 +2,7 @@
  * One rank under mpirun: `mpirun -n N node mpi-rank.mjs CHORALE_URL WHAT…`. What each case finds is one line, which begins
  * with the case and the rank. Cases that end a group have one of their own, so that the world lives on for the next.
  */
-import { sumsBothWays } from "./sums-both-ways.mjs";
+import { callsAgain, sumsBothWays } from "./sums-both-ways.mjs";
 
 const [, , url, ...whats] = process.argv;
 const { joinWorld } = await import(url);
@@ -19,6 +19,7 @@ const CASES = {
     return `of ${world.size}: ${x[0]}, ${y.data[0]}, ${world.backend}`;
   },
   small: () => sumsBothWays(world),
+  again: () => callsAgain(world),
   // MPI may need the sender for a large message, which has nothing to wait for but others.
   sent: async () => {
     const x = new Float32Array(100_000).fill(rank + 1);

@@ -81,6 +81,7 @@ const PLAN = "two-shot-fused-read-all-reduce";
 /** What each rank of mpi-in-host-rank.mjs finds. */
 interface Served {
   readonly small: string;
+  readonly again: string;
   readonly sums: readonly number[];
   readonly choices: Readonly<Record<string, number>> | undefined;
   readonly longestMs: number;
@@ -101,7 +102,7 @@ for (const mpi of MPIS) {
     describe("under its own launcher, without a word of configuration but the backend", () => {
       let ended: Ended;
       beforeAll(async () => {
-        ended = await mpirun(mpi, 3, ["sum", "small", "sent", "order", "rebuild", "mismatch", "never"], env);
+        ended = await mpirun(mpi, 3, ["sum", "small", "again", "sent", "order", "rebuild", "mismatch", "never"], env);
       }, 70_000);
       /** What each rank said in a case, without the case's name. */
       const said = (what: string) =>
@@ -114,6 +115,10 @@ for (const mpi of MPIS) {
 
       it("has calls that go the short way meet those that go the long way", () => {
         expect(said("small")).toEqual(["0 right", "1 right", "2 right"]);
+      });
+
+      it("makes calls of the same tensors again", () => {
+        expect(said("again")).toEqual(["0 right", "1 right", "2 right"]);
       });
 
       it("has a large message arrive whose sender waits for others", () => {
@@ -217,6 +222,7 @@ for (const mpi of MPIS) {
       const thrice = (...sums: readonly (readonly number[] | undefined)[]) => [sums, sums, sums].flat(2);
       expect(found.map(({ sums }) => sums)).toEqual([thrice(all, low), thrice(all, low, high), thrice(all, high)]);
       expect(found.map(({ small }) => small)).toEqual(["right", "right", "right"]);
+      expect(found.map(({ again }) => again)).toEqual(["right", "right", "right"]);
       const used = found.map(({ choices }) => Object.keys(choices ?? {}).map((label) => label.split(" ")[1]));
       expect(new Set(used[0])).toEqual(new Set(mpi === OPEN_MPI ? ["exchange", PLAN] : ["exchange", "mpi"]));
       // One answer on all ranks.

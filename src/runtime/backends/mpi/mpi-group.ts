@@ -23,6 +23,7 @@ import {
 import { COLLECTIVE } from "../../memory/index.ts";
 import { batchTimeout, type CallSequence, checkRoom, placeOf, QueuedWork, readChoices } from "../../progress/index.ts";
 import type { CallServing } from "./host-call.ts";
+import { KnownCalls } from "./known-calls.ts";
 import { CountLists } from "./move-calls.ts";
 import type { MpiContext } from "./mpi-context.ts";
 import { type Activity, type EntryParts, MpiEntry, SteppedCall, type Steps } from "./mpi-entry.ts";
@@ -44,6 +45,7 @@ export class MpiGroup implements GroupDriver {
   readonly #context: PrepareContext;
   readonly #messages: PairMessages;
   readonly #quick: QuickCalls;
+  readonly #known: KnownCalls;
 
   constructor(rank: MpiContext, queue: MpiQueue, plans: CallServing | undefined) {
     const { group, ranks, control, generation } = queue.options;
@@ -63,6 +65,7 @@ export class MpiGroup implements GroupDriver {
       size: ranks.length,
     };
     this.#quick = new QuickCalls(this.#context, rank.options.mpi, generation);
+    this.#known = new KnownCalls(this.#sequence, generation);
     const sweep = () => this.#messages.sweep();
     this.#messages = new PairMessages(
       rank.options.mpi,
@@ -86,18 +89,17 @@ export class MpiGroup implements GroupDriver {
       const parts = op === "send" ? this.#messages.send(call, peer) : this.#messages.recv(call, peer);
       return this.#push(parts, call.timeoutMs);
     }
-    const { op, arrivals, activity, regions, result, sizeBytes, finish } = this.#prepare(call);
-    const [arrival] = arrivals;
-    const comparesLater = activity.bring !== undefined && arrivals.length === 1 && this.queue.isIdle;
-    if (comparesLater && arrival !== undefined) activity.bring?.(this.queue.options.mpi, arrival);
-    const parts = { op, arrivals, activities: [activity], regions, result, sizeBytes, finish, comparesLater };
-    return this.#push(parts, call.timeoutMs);
+    const prepared = this.#prepare(call);
+    if (call.kind === "tensors") this.#known.keep(call, prepared);
+    return this.#issue(prepared, call.timeoutMs);
   }
 
   quick({ op }: NamedCall, data: Data | undefined, options: UncheckedOptions): PendingWork<unknown> | undefined {
-    if (op !== "all_reduce" || !this.queue.isIdle) return undefined;
-    const parts = this.#quick.allReduce(data, options);
-    return parts === undefined ? undefined : this.#push(parts, undefined);
+    if (!this.queue.isIdle) return undefined;
+    const parts = op === "all_reduce" ? this.#quick.allReduce(data, options) : undefined;
+    if (parts !== undefined) return this.#push(parts, undefined);
+    const known = this.#known.again(op, data, options);
+    return known && this.#issue(known, undefined);
   }
 
   submitAll(calls: readonly GroupCall[]): SubmittedBatch {
@@ -202,6 +204,16 @@ export class MpiGroup implements GroupDriver {
     if (unseen.length > 0) return { error: unseen[0] };
     // What a group that failed has sent is not missed.
     return undelivered === undefined || failed !== undefined ? undefined : { error: undelivered };
+  }
+
+  /** Issues a collective. Where nothing is before it, its part is brought at once, which tells the others of the call. */
+  #issue(prepared: Prepared, timeoutMs: number | undefined): QueuedWork<unknown> {
+    const { op, arrivals, activity, regions, result, sizeBytes, finish } = prepared;
+    const [arrival] = arrivals;
+    const comparesLater = activity.bring !== undefined && arrivals.length === 1 && this.queue.isIdle;
+    if (comparesLater && arrival !== undefined) activity.bring?.(this.queue.options.mpi, arrival);
+    const parts = { op, arrivals, activities: [activity], regions, result, sizeBytes, finish, comparesLater };
+    return this.#push(parts, timeoutMs);
   }
 
   #push(parts: EntryParts, timeoutMs: number | undefined, name: string = parts.op): QueuedWork<unknown> {

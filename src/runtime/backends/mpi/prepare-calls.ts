@@ -28,6 +28,8 @@ export interface Prepared {
   readonly op: TensorCall["call"]["op"];
   readonly arrivals: readonly Arrival[];
   readonly activity: Activity;
+  /** Makes another activity for the same call, where its memory is the host's. */
+  readonly make: (() => Activity) | undefined;
   /** The caller's memory that it reads or writes. */
   readonly regions: readonly Region[];
   readonly result: Tensor | undefined;
@@ -111,14 +113,17 @@ function prepareIn(memory: CallMemory, context: PrepareContext, checked: TensorC
   const byMpi = (one: HostCall) =>
     one.redop === undefined ? moveCall(one) : reduceCall({ ...one, redop: one.redop, kernels: context.kernels });
   const whole = redop === undefined ? made : { ...made, redop };
-  const inner = context.plans === undefined ? byMpi(whole) : context.plans.activity(whole, byMpi);
+  const make = () => context.plans?.activity(whole, byMpi) ?? byMpi(whole);
+  const inner = make();
   const [read, written] = [reads ? memory.of(given) : undefined, writes ? memory.of(target) : undefined];
   const arrival = sequence.of(op, dtype, count, { redop, root, counts });
   const varies = sendCounts !== undefined && recvCounts !== undefined;
+  const isStaged = read !== undefined || written !== undefined;
   return {
     op,
     arrivals: varies ? [arrival, ...sequence.pairs(dtype, rank, sendCounts, recvCounts)] : [arrival],
-    activity: read === undefined && written === undefined ? inner : new StagedCall(inner, read, written),
+    activity: isStaged ? new StagedCall(inner, read, written) : inner,
+    make: isStaged ? undefined : make,
     regions: output === undefined ? [input.region] : [input.region, output.region],
     result: target,
     sizeBytes: reportedCount(op, size, count) * sizeOf(dtype),
@@ -138,6 +143,7 @@ export function prepareBarrier({ sequence }: PrepareContext, _call: BarrierCall)
     op: "barrier",
     arrivals: [sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0)],
     activity: new SingleCall("MPI_Ibarrier", ({ mpi, comm }, request) => mpi.library.api.MPI_Ibarrier(comm, request)),
+    make: undefined,
     regions: [],
     result: undefined,
     sizeBytes: 0,

@@ -4,12 +4,13 @@
  * what it made of the last call for the next one of the same tensors. What is not of that form, or wrong, goes the long way
  * (prepare-calls.ts), which gives it the same number and the same bytes.
  */
-import { type DType, isLegal, REDUCE_OPS, type ReduceOp, type Storage, Tensor } from "../../../core/index.ts";
+import { type DType, isLegal, REDUCE_OPS, type ReduceOp, Tensor } from "../../../core/index.ts";
 import type { MpiDType } from "../../../foreign/mpi/index.ts";
 import type { Data, OutputOptions } from "../../comm/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 import { ExchangeCall } from "./host-exchange.ts";
 import { HostGroup } from "./host-plans.ts";
+import { isPlainCall, isUsable } from "./known-calls.ts";
 import { PIECE_BYTES } from "./move-calls.ts";
 import { type Activity, type EntryParts, RequestCall } from "./mpi-entry.ts";
 import type { MpiProcess } from "./mpi-process.ts";
@@ -21,17 +22,6 @@ const NAMED_OPS: ReadonlySet<unknown> = new Set(REDUCE_OPS);
 
 const NONE: readonly number[] = Object.freeze([]);
 const NO_COUNTS = { root: 0, counts: undefined, sendCounts: NONE, recvCounts: NONE } as const;
-
-/** Whether a call may use this memory as it is: host memory of this generation that is not freed, detached or made smaller. */
-function isUsable({ closed, generation, buffer, kind, sizeBytes }: Storage, own: number): boolean {
-  return (
-    closed === undefined &&
-    buffer !== undefined &&
-    kind !== "device" &&
-    buffer.byteLength >= sizeBytes &&
-    (generation === 0 || generation === own)
-  );
-}
 
 /** MPI's own all-reduce, of addresses. */
 class AddressedAllReduce extends RequestCall {
@@ -82,9 +72,8 @@ export class QuickCalls {
 
   /** For a group that has nothing pending. @returns undefined where the long way has to look */
   allReduce(input: Data | undefined, options: OutputOptions & { readonly op?: ReduceOp }): EntryParts | undefined {
-    const { output = input, dtype: told, signal, timeoutMs, algorithm, op: redop = "sum" } = options;
-    if (algorithm !== undefined || told !== undefined || signal !== undefined || timeoutMs !== undefined)
-      return undefined;
+    const { output = input, op: redop = "sum" } = options;
+    if (!isPlainCall(options)) return undefined;
     if (!(input instanceof Tensor) || !(output instanceof Tensor)) return undefined;
     if (!isUsable(input.storage, this.#generation) || !isUsable(output.storage, this.#generation)) return undefined;
     const { dtype, sizeBytes } = input;
