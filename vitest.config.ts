@@ -30,7 +30,7 @@ const alias = Object.entries(exports).flatMap(([subpath, target]) =>
 const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
   "src/runtime/{comm,executor,progress}/**/*.test.ts",
-  "src/runtime/world/{parts,rank-frames,tagged-line}.test.ts",
+  "src/runtime/world/{parts,rank-frames,launcher-line}.test.ts",
   "src/runtime/{memory/presence,rendezvous/value-store,device/kernel-arguments}.test.ts",
   "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame,spin,quick-calls,device-list}.test.ts",
   "src/runtime/backends/{mpi/free-list,tcp/{hierarchy-choices,known-schedules,reducer,schedule-run}}.test.ts",

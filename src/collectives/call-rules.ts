@@ -9,6 +9,7 @@ import {
   type DType,
   InvalidArgumentError,
   isLegal,
+  REDUCE_OPS,
   type ReduceOp,
   show,
   UnsupportedError,
@@ -98,20 +99,10 @@ export function checkReduceOp(op: ReduceOp, dtype: DType): void {
     checkScalar(op.scalar, dtype);
     return;
   }
-  switch (op) {
-    case "prod":
-    case "min":
-    case "max":
-    case "avg":
-      return;
-    case "band":
-    case "bor":
-    case "bxor":
-      if (isLegal(op, dtype)) return;
-      throw new UnsupportedError(`${op} on ${dtype}`, "bitwise operators are for integer dtypes");
-    default:
-      throw new InvalidArgumentError("op", op, "sum, prod, min, max, avg, band, bor, bxor, or preMulSum(scalar)");
+  if (!(REDUCE_OPS as readonly unknown[]).includes(op)) {
+    throw new InvalidArgumentError("op", op, `${REDUCE_OPS.join(", ")}, or preMulSum(scalar)`);
   }
+  if (!isLegal(op, dtype)) throw new UnsupportedError(`${op} on ${dtype}`, "bitwise operators are for integer dtypes");
 }
 
 /** @throws InvalidArgumentError unless `counts` holds one whole number of elements, 0 or more, per rank */

@@ -3,7 +3,7 @@
  * A strand advances until an operation has to wait; whoever ends that operation calls `finish`.
  */
 import type { ChannelKind, ExecutionPlan, PipelineOp, RankPlan, SimpleOp } from "../plan/index.ts";
-import { Network } from "./network.ts";
+import { Network } from "./flow-sharing.ts";
 import type { SystemParameters } from "./parameters.ts";
 import { iterationsOf, type OpRecord, type RunPlanInput, type Strand } from "./run-state.ts";
 import type { Route, SimulatedMachine } from "./simulated-machine.ts";

@@ -9,6 +9,7 @@ import {
 } from "../../machine/topology/index.ts";
 import { ALGORITHMS } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
+import { Network } from "./flow-sharing.ts";
 import {
   criticalPath,
   crossovers,
@@ -29,7 +30,6 @@ import {
   toChakra,
   toTrace,
 } from "./index.ts";
-import { Network } from "./network.ts";
 
 const plan = (name: string, numRanks: number, more: { instances?: number; inPlace?: boolean } = {}) => {
   const algorithm = ALGORITHMS.find((a) => a.name === name);

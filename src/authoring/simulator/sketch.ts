@@ -10,7 +10,7 @@
  */
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
-import { type FlowClass, Network } from "./network.ts";
+import { type FlowClass, Network } from "./flow-sharing.ts";
 import type { SystemParameters } from "./parameters.ts";
 import type { SimulatedMachine } from "./simulated-machine.ts";
 

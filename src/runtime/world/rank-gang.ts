@@ -11,6 +11,7 @@ import { invariant, NativeError } from "../../core/index.ts";
 import { afterRunning, type BackendKind } from "../comm/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../memory/index.ts";
 import { endWithLauncher, forgetGroup, removeWithLauncher } from "./group-reaper.ts";
+import { taggedPieces } from "./launcher-line.ts";
 import type { ToRank } from "./messages.ts";
 import { LineSplitter, type OutputStream } from "./output.ts";
 import { loadableUrl } from "./package-location.ts";
@@ -19,7 +20,6 @@ import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
 import { sendFrame } from "./send-frame.ts";
 import { GANG_VARIABLE, type GangMessage } from "./socket-link.ts";
-import { taggedPieces } from "./tagged-line.ts";
 
 /** How long the command may take to end once all its ranks have, ms; then it is killed. */
 const COMMAND_END_MS = 2_000;

@@ -7,7 +7,7 @@ import { inGroup, isComposed, issue, type NcclCall } from "./nccl-calls.ts";
 import type { NcclContext } from "./nccl-context.ts";
 import { Entry, type EntryParts } from "./nccl-entry.ts";
 import { ObjectExchange } from "./objects.ts";
-import { PreMulSumOperators, scaleOnHost } from "./operators.ts";
+import { PreMulSumOperators, scaleOnHost } from "./pre-mul-sum.ts";
 import { kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { taggedPieces } from "./tagged-line.ts";
+import { taggedPieces } from "./launcher-line.ts";
 
 describe("what an engine's launcher passes on", () => {
   it("is whose the tag says, on the stream that it says", () => {
