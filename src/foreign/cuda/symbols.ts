@@ -50,7 +50,7 @@ export const CUDA_PROTOTYPES = {
   cuStreamBeginCapture_v2: "int cuStreamBeginCapture_v2(void *stream, int mode)",
   cuStreamEndCapture: "int cuStreamEndCapture(void *stream, void *graph)",
   cuGraphInstantiateWithFlags: "int cuGraphInstantiateWithFlags(void *exec, void *graph, uint64_t flags)",
-  cuGraphLaunch: "int cuGraphLaunch(void *exec, void *stream)",
+  cuGraphLaunch: "int cuGraphLaunch(uint64_t exec, uint64_t stream)",
   cuGraphExecDestroy: "int cuGraphExecDestroy(void *exec)",
   cuGraphDestroy: "int cuGraphDestroy(void *graph)",
   cuModuleLoadData: "int cuModuleLoadData(void *module, void *image)",

@@ -1,6 +1,7 @@
 /** Streams, events and graphs of a device: thin owners of the driver's handles. */
 import { ClosedError, InvalidArgumentError, wordTable } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
+import { CUDA_STATUS } from "../../foreign/cuda/index.ts";
 import type { HeldKind } from "../memory/index.ts";
 import { checkMade, MADE_HERE, type MadeHere } from "./construction-key.ts";
 import { type CudaDevice, checkDevice } from "./device.ts";
@@ -368,7 +369,13 @@ export class CudaGraph extends Handle {
   }
 
   #run(stream: CudaStream): void {
-    this.device.call("cuGraphLaunch", "graph launch", this.handle, streamHandle(this.device, stream));
+    const { device } = this;
+    const on = streamNumber(device, stream);
+    if (this.closed) throw new ClosedError("graph", "was closed");
+    device.activate();
+    // What `device.call` does, without gathering the arguments and spreading them again: small calls are graphs of one launch.
+    const status = device.driver.api.cuGraphLaunch(numberOf(this), on);
+    if (status !== CUDA_STATUS.success) device.fail("cuGraphLaunch", status, "graph launch");
     stream.touched = true;
   }
 

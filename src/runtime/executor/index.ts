@@ -21,7 +21,7 @@ export {
   PACKET_FORMATS,
   type PacketFormat,
 } from "./cuda/generate.ts";
-export { END_WORDS, type StateLayout, type WindowLayout } from "./cuda/launch-layout.ts";
+export type { StateLayout, WindowLayout } from "./cuda/launch-layout.ts";
 export { type WindowSizes, windowBytes } from "./cuda/launch-words.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan, type LoadedPlanParts } from "./cuda/loaded-plan.ts";
 export { machineChoices } from "./machine-choices.ts";

@@ -8,43 +8,67 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-/** A completion whose numbers go on from `first`, and the words that kernels and the stream write. */
+/** A completion whose numbers go on from `first`, as those of a plan's launches do, and the words of the plan and the stream. */
 function completionFrom(first: number) {
-  const buffer = new ArrayBuffer(36);
+  const buffer = new ArrayBuffer(4);
   const device = { activate: () => {}, driver: { api: { cuStreamWriteValue32_v2: () => 0 } } };
   const at = { pinned: { take: () => ({ buffer }) }, device } as unknown as RankDevice;
   const completion = new Completion(at, {} as CudaStream, first);
   completion.open();
-  const words = new Int32Array(buffer);
-  return { completion, ofKernels: words.subarray(0, 8), ofStream: words.subarray(8) };
+  const ofKernels = new Int32Array(8).fill(first);
+  let count = first;
+  const launch = (words = ofKernels) => {
+    completion.launched(words, ++count);
+    return completion.lastOfKernel;
+  };
+  return { completion, launch, ofKernels, ofStream: new Int32Array(buffer) };
 }
 
 it.each([0, 2 ** 31, 2 ** 32, 3 * 2 ** 31, 2 ** 45])(
   "knows which marks around number %i a stream has reached, whoever writes them",
   (wrap) => {
-    const { completion, ofKernels, ofStream } = completionFrom(Math.max(0, wrap - 4));
+    const first = Math.max(0, wrap - 4);
+    const { completion, launch, ofKernels, ofStream } = completionFrom(first);
+    let count = first;
     for (let i = 0; i < 12; i++) {
       const isOfStream = i % 3 === 2;
-      const marker = isOfStream ? completion.mark() : completion.next();
-      const before = [1, 2, 3, 1000].map((less) => marker - less).filter((one) => one > Math.max(0, wrap - 4));
+      const marker = isOfStream ? completion.mark() : launch();
+      const before = [1, 2, 3, 1000].map((less) => marker - less).filter((one) => one > first);
       expect([marker, 0].map((one) => completion.reached(one))).toEqual([false, false]);
-      (isOfStream ? ofStream : ofKernels).fill(marker);
+      if (isOfStream) ofStream.fill(marker);
+      else ofKernels.fill(++count);
       expect([marker, ...before].every((one) => completion.reached(one))).toBe(true);
       expect([marker + 1, marker + 1001].some((one) => completion.reached(one))).toBe(false);
     }
   },
 );
 
-it.each(["kernels", "the stream"])("takes what %s wrote last, long ago, for no later mark", (who) => {
-  // The other one wrote some 2^31 numbers since.
-  const { completion, ofKernels, ofStream } = completionFrom(2 ** 31 + 5);
-  (who === "kernels" ? ofKernels : ofStream).fill(1);
-  const others = who === "kernels" ? completion.mark() : completion.next();
+it("takes what the stream wrote last, long ago, for no later mark", () => {
+  const { completion, launch, ofStream } = completionFrom(2 ** 31 + 5);
+  // Some 2^31 launches since.
+  ofStream.fill(1);
+  const others = launch();
   expect(completion.reached(others)).toBe(false);
-  const own = who === "kernels" ? completion.next() : completion.mark();
+  const own = completion.mark();
   expect([others, own].some((one) => completion.reached(one))).toBe(false);
-  (who === "kernels" ? ofKernels : ofStream).fill(own);
+  ofStream.fill(own);
   expect([others, own].every((one) => completion.reached(one))).toBe(true);
+});
+
+it("knows how far a stream has come with launches of several plans, and forgets those that have ended", () => {
+  const { completion, ofKernels, launch } = completionFrom(0);
+  const others = new Int32Array(8);
+  // Plans count their own launches: 1 to 1499 of one, by turns with 2 to 1500 of another.
+  const markers = Array.from({ length: 1500 }, (_, i) => launch(i % 2 === 0 ? ofKernels : others));
+  expect(markers.filter((one) => completion.reached(one))).toEqual([]);
+  ofKernels.fill(1499);
+  expect(markers.filter((one) => completion.reached(one))).toEqual([1]);
+  others.fill(700);
+  expect(markers.filter((one) => completion.reached(one))).toEqual(markers.slice(0, 701));
+  others.fill(1500);
+  expect(markers.every((one) => completion.reached(one))).toBe(true);
+  ofKernels.fill(1501);
+  expect(completion.reached(launch())).toBe(true);
 });
 
 it("lets kernels tell of their ends, or the stream alone, and refuses other words", () => {
@@ -58,11 +82,11 @@ it("lets kernels tell of their ends, or the stream alone, and refuses other word
 });
 
 it("takes a launch for ended once every word says so", () => {
-  const { completion, ofKernels } = completionFrom(0);
-  const turn = completion.next();
+  const { completion, launch, ofKernels } = completionFrom(0);
+  const marker = launch();
   for (let i = 7; i >= 0; i--) {
-    expect(completion.reached(turn)).toBe(false);
-    ofKernels[i] = turn;
+    expect(completion.reached(marker)).toBe(false);
+    ofKernels[i] = 1;
   }
-  expect(completion.reached(turn)).toBe(true);
+  expect(completion.reached(marker)).toBe(true);
 });

@@ -48,13 +48,13 @@ describe("the source", () => {
       CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
         const uint4 last = loadPacket16(strandState(L, strand));
-        const u32 launch = last.x + 1;
+        const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);
         if (isResized(L, last)) meetAfterResize(L, launch);
         const i64 slot = launch & 1u;
         strand_0(L, rank, strand, launch, slot);
         __syncthreads();
-        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
-        tellEnd(L, strandOfBlock(), gridDim.x);
+        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));
+        tellEnd(L, strandOfBlock(), gridDim.x, told);
       }
       "
     `);
@@ -86,16 +86,16 @@ describe("the source", () => {
       CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
         const uint4 last = loadPacket16(strandState(L, strand));
-        const u32 launch = last.x + 1;
+        const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);
         CHORALE_SHARED(Buffers, buffers);
         if (strand == 0) greet(L, launch);
         const i64 slot = 0;
         strand_0(L, rank, strand, launch, slot, buffers);
         __syncthreads();
-        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));
+        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));
         // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.
         if (strand == 0) meetRanks(L, launch, buffers);
-        partRanks(L, gridDim.x, launch);
+        partRanks(L, gridDim.x, launch, told);
       }
       "
     `);

@@ -303,7 +303,7 @@ function kernel(
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
     "  const int rank = (int)L.rank, strand = (int)blockIdx.x;",
     "  const uint4 last = loadPacket16(strandState(L, strand));",
-    "  const u32 launch = last.x + 1;",
+    "  const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);",
     ...(resizes ? ["  if (isResized(L, last)) meetAfterResize(L, launch);"] : []),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),
     ...(runsAhead ? ["  if (strand == 0) tellBegun(L, rank, launch);"] : []),
@@ -339,14 +339,14 @@ function kernel(
   }
   lines.push(
     "  __syncthreads();",
-    "  if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch));",
+    "  if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));",
     ...(meets
       ? [
           "  // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.",
           "  if (strand == 0) meetRanks(L, launch, buffers);",
         ]
       : []),
-    parts ? "  partRanks(L, gridDim.x, launch);" : "  tellEnd(L, strandOfBlock(), gridDim.x);",
+    parts ? "  partRanks(L, gridDim.x, launch, told);" : "  tellEnd(L, strandOfBlock(), gridDim.x, told);",
     "}",
   );
   return lines.join("\n");

@@ -37,7 +37,10 @@ export function windowLayout(plan: ExecutionPlan): WindowLayout {
 
 /** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */
 export interface StateLayout {
-  /** Of each strand, `STRAND_WORDS` words: the last launch that it has ended, and the size of that one's parts (two words). */
+  /**
+   * Of each strand, `STRAND_WORDS` words: the last launch that it has ended, the size of that one's parts (two words), and how
+   * many launches were to tell the host of their ends.
+   */
   readonly strands: number;
   /** Of each counter: how often it was waited for. */
   readonly taken: number;
@@ -73,7 +76,10 @@ export function stateLayout(counts: StateCounts): StateLayout {
   return { strands: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
 }
 
-/** Words of 4 bytes in which a launch tells the host of its end: it has ended once all hold its number, or a later one's. */
+/**
+ * Words of 4 bytes in which a launch tells the host of its end: it has ended once all hold its number, or a later one's. Those
+ * that tell are counted on the device, from 1, so that launches that are alike are told the same.
+ */
 export const END_WORDS = 8;
 
 /** Words of 8 bytes of the kernel's one parameter, in order; the window of every rank follows. */
@@ -93,7 +99,6 @@ export const LAUNCH_WORDS = [
   "scalar",
   "rank",
   "done",
-  "turn",
 ] as const;
 export type LaunchWord = (typeof LAUNCH_WORDS)[number];
 
@@ -114,8 +119,7 @@ export function launchStruct(numRanks: number): string {
   i64 packetChunk;      // bytes of a chunk in lines of 128
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;
-  u32* done;            // END_WORDS words in which the end of this launch is told to the host, and how; null: nobody asks
-  u64 turn;
+  u32* done;            // END_WORDS words in which the end of this launch is told to the host; null: nobody asks
   char* window[${numRanks}];      // of every rank, as this device reaches it
 };`;
 }

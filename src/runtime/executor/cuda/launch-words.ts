@@ -102,7 +102,6 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     scalar: values.scalar ?? 0n,
     rank: BigInt(values.rank),
     done: 0n,
-    turn: 0n,
   };
   return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows];
 }

@@ -19,14 +19,18 @@ import {
 } from "../../device/index.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
-import { LAUNCH_WORDS } from "./launch-layout.ts";
+import { END_WORDS, LAUNCH_WORDS } from "./launch-layout.ts";
 import { launchWords, packetBytes, type WindowSizes, windowBytes, writeWord } from "./launch-words.ts";
+import { isDue, type RepeatedLaunch, RepeatedLaunches } from "./repeated-launches.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
 const THREADS_PER_MULTIPROCESSOR = 2048;
 
 /** Registers of a multiprocessor, on the same; a warp takes them in units of 256. */
 const REGISTERS_PER_MULTIPROCESSOR = 65_536;
+
+/** Where the word that ends launches stands in pinned memory: behind those in which launches tell their ends. */
+const ABORT_AT = 4 * END_WORDS;
 
 /** How a plan becomes a kernel: see `CudaOptions`. */
 export type KernelShape = Pick<CudaOptions, "dtype" | "op" | "threads" | "unroll" | "packets" | "debugTurns">;
@@ -67,12 +71,10 @@ export function kernelFor(
   return kernel;
 }
 
-/** Where launches of a stream write that they have ended: an increasing number each, in memory that the host reads. */
+/** Hears of launches that tell the host of their ends, in the order in which they go onto a stream. */
 export interface LaunchEnds {
-  /** Of `END_WORDS` words of 4 bytes, as the device sees them: a launch has ended once all hold its number, or a later one's. */
-  readonly address: number;
-  /** The number of the launch that comes next on the stream. */
-  next(): number;
+  /** The launch that was put on the stream has ended once all of `words`, as numbers of 32 bits, are `count`, or above. */
+  launched(words: Int32Array, count: number): void;
 }
 
 /** What a plan is loaded with. */
@@ -99,8 +101,15 @@ export class LoadedPlan {
   readonly #window: Allocation;
   readonly #sizes: WindowSizes;
   readonly #state: Allocation;
-  /** Holds the word that ends launches, and what the semaphores begin with. */
+  /** Holds the words in which launches tell their ends, the word that ends launches, and what the semaphores begin with. */
   readonly #pinned: PinnedBuffer;
+  /** The first of these, as the host and as the device sees them. */
+  readonly #endWords: Int32Array;
+  readonly #endsAt: number;
+  /** How many launches were to tell their ends. */
+  #numTold = 0;
+  readonly #repeated = new RepeatedLaunches();
+  #scalar: bigint | undefined;
   /** Gives back what was taken, the last thing last. */
   readonly #taken: (() => void)[] = [];
   #windows: readonly bigint[] = [];
@@ -136,14 +145,21 @@ export class LoadedPlan {
       const stateBytes = 4 * kernel.state.words;
       this.#state = fromPool(at.pool, stateBytes, "state of a plan");
       const first = kernel.semaphores[rank]!;
-      this.#pinned = this.#take(at.pinned.take(4 + 4 * first.length), (made) => at.pinned.giveBack(made));
-      new Uint32Array(this.#pinned.buffer, 0, 1 + first.length).set([1, ...first]);
+      const pinnedBytes = ABORT_AT + 4 + 4 * first.length;
+      this.#pinned = this.#take(at.pinned.take(pinnedBytes), (made) => at.pinned.giveBack(made));
+      this.#endWords = new Int32Array(this.#pinned.buffer, 0, END_WORDS).fill(0);
+      this.#endsAt = Number(this.#pinned.deviceAddress);
+      this.#take(this.#repeated, (made) => made.clear());
+      new Uint32Array(this.#pinned.buffer, ABORT_AT, 1 + first.length).set([1, ...first]);
       const clear = ({ address }: Allocation, bytes: number) =>
         at.device.call("cuMemsetD8Async", "plan", address, 0, bytes, stream.handle);
       clear(this.#window, this.#sizes.bytes);
       clear(this.#state, stateBytes);
       if (first.length > 0) {
-        const [to, from] = [this.#state.address + BigInt(4 * kernel.state.semaphores), this.#pinned.address + 4n];
+        const [to, from] = [
+          this.#state.address + BigInt(4 * kernel.state.semaphores),
+          this.#pinned.address + BigInt(ABORT_AT + 4),
+        ];
         at.device.call("cuMemcpyHtoDAsync_v2", "plan", to, from, 4 * first.length, stream.handle);
       }
     } catch (error) {
@@ -186,7 +202,7 @@ export class LoadedPlan {
    * Launches the plan behind what the stream was given.
    * @param input address of this rank's buffer as the plan wants it, 0 where it uses none
    * @param partBytes of the collective's buffers; `hasRoom` said yes to it
-   * @param ends where the launch says that it is done. Not in a capture: replays would all say the same
+   * @param ends is told of the launch, which says when it is done. Not in a capture: replays would not be counted
    */
   launch(
     stream: CudaStream,
@@ -195,6 +211,39 @@ export class LoadedPlan {
     partBytes: number,
     ends?: LaunchEnds,
   ): void {
+    const [from, to] = [Number(input), Number(output)];
+    if (ends === undefined) this.#launch(stream, from, to, partBytes, 0);
+    else {
+      const known = this.#repeated.of(from, to, partBytes);
+      if (known.graph === undefined) this.#launchFirst(stream, known);
+      else known.graph.launch(stream);
+      ends.launched(this.#endWords, ++this.#numTold);
+    }
+  }
+
+  /** Launches what is no graph yet: as one, when it was launched often enough. */
+  #launchFirst(stream: CudaStream, known: RepeatedLaunch): void {
+    const { device } = this.#parts.at;
+    const { input, output, partBytes } = known;
+    const launch = () => this.#launch(stream, input, output, partBytes, this.#endsAt);
+    // The driver makes no graph for a thread that captures another one.
+    if (device.numCaptures > 0 || !isDue(known)) {
+      launch();
+      return;
+    }
+    try {
+      known.graph = stream.capture(launch);
+      known.graph.launch(stream);
+    } catch (error) {
+      // There may be no memory for it, which no call needs.
+      if (device.poison !== undefined) throw error;
+      known.graph?.close();
+      known.graph = undefined;
+      launch();
+    }
+  }
+
+  #launch(stream: CudaStream, input: number, output: number, partBytes: number, endsAt: number): void {
     const halves = this.#halves;
     if (partBytes !== this.#partBytes) {
       const chunkBytes = chunkBytesOf(shapeOf(this.#parts.plan), partBytes);
@@ -203,15 +252,17 @@ export class LoadedPlan {
       writeWord(halves, "packetChunk", packetBytes(this.kernel, chunkBytes));
       this.#partBytes = partBytes;
     }
-    writeWord(halves, "input", Number(input));
-    writeWord(halves, "output", Number(output));
-    writeWord(halves, "done", ends?.address ?? 0);
-    writeWord(halves, "turn", ends?.next() ?? 0);
+    writeWord(halves, "input", input);
+    writeWord(halves, "output", output);
+    writeWord(halves, "done", endsAt);
     this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
   }
 
   /** What preMulSum multiplies with from now on, as the bits of the type that elements are combined in. */
   set scalar(bits: bigint) {
+    if (bits === this.#scalar) return;
+    this.#scalar = bits;
+    this.#repeated.clear();
     (this.#args as KernelArguments).words(0)[LAUNCH_WORDS.indexOf("scalar")] = bits;
   }
 
@@ -243,7 +294,14 @@ export class LoadedPlan {
     if (this.#closed || device.poison !== undefined || device.closed) return;
     for (const window of this.#windows) {
       const to = window + BigInt(this.kernel.window.abort);
-      device.call("cuMemcpyHtoDAsync_v2", "end of a plan", to, this.#pinned.address, 4, stream.handle);
+      device.call(
+        "cuMemcpyHtoDAsync_v2",
+        "end of a plan",
+        to,
+        this.#pinned.address + BigInt(ABORT_AT),
+        4,
+        stream.handle,
+      );
     }
   }
 

@@ -69,13 +69,13 @@ __device__ inline void meetStrands(const Launch& L, int barrier, u32 numStrands,
 }`;
 
 /** Between launches: which ranks are there, where their buffers are, and whether they are done. */
-const MEETING = `// What strands remember of a launch: its number, and the size of its parts.
+const MEETING = `// What strands remember of a launch: its number, the size of its parts, and how many have told their ends.
 __device__ __forceinline__ char* strandState(const Launch& L, int strand) {
   return (char*)(L.state + STATE_STRANDS + STRAND_WORDS * strand);
 }
-__device__ __forceinline__ uint4 remembered(const Launch& L, u32 launch) {
+__device__ __forceinline__ uint4 remembered(const Launch& L, u32 launch, u32 told) {
   uint4 v;
-  v.x = launch; v.y = (u32)L.part; v.z = (u32)((u64)L.part >> 32); v.w = 0;
+  v.x = launch; v.y = (u32)L.part; v.z = (u32)((u64)L.part >> 32); v.w = told;
   return v;
 }
 __device__ __forceinline__ bool isResized(const Launch& L, uint4 last) {
@@ -137,18 +137,18 @@ __device__ inline bool isLastStrand(const Launch& L, u32 numStrands) {
 }
 // The host learns that the launch is done when all of END_WORDS words say so: few strands, which write some each, need not meet
 // for that. What the strands wrote comes before, for all who read it from this device's memory: the host only ever has it copied.
-__device__ inline void tellHost(const Launch& L, u32 first, u32 stride) {
+__device__ inline void tellHost(const Launch& L, u32 first, u32 stride, u32 told) {
   if (L.done == nullptr) return;
   fenceDevice();
-  for (u32 i = first; i < END_WORDS; i += stride) *(volatile u32*)(L.done + i) = (u32)L.turn;
+  for (u32 i = first; i < END_WORDS; i += stride) *(volatile u32*)(L.done + i) = told;
 }
-__device__ __forceinline__ void tellEnd(const Launch& L, u32 strand, u32 numStrands) {
+__device__ __forceinline__ void tellEnd(const Launch& L, u32 strand, u32 numStrands, u32 told) {
   if (L.done == nullptr || threadIdx.x != 0) return;
-  if (numStrands <= END_WORDS) tellHost(L, strand, numStrands);
-  else if (isLastStrand(L, numStrands)) tellHost(L, 0, 1);
+  if (numStrands <= END_WORDS) tellHost(L, strand, numStrands, told);
+  else if (isLastStrand(L, numStrands)) tellHost(L, 0, 1, told);
 }
 // The last strand of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
-__device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag) {
+__device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag, u32 told) {
   if (threadIdx.x != 0) return;
   fenceSystem();
   if (!isLastStrand(L, numStrands)) return;
@@ -158,7 +158,7 @@ __device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag) {
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank)
       await(L, (u32*)(L.window[L.rank] + WINDOW_FAREWELLS + COUNTER_STRIDE * peer), flag, Site{-2, 0});
-  tellHost(L, 0, 1);
+  tellHost(L, 0, 1, told);
 }`;
 
 /** Between launches of a kernel that runs ahead: a rank that writes scratch waits for those that use it, some launches behind. */
