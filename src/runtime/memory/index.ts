@@ -1,6 +1,7 @@
 /**
  * The memory that ranks of one host share to talk about their work: mapped segments, control words, presence, failures,
- * the flight recorder's notes, the ledger of native resources. It moves no user data and knows no engine.
+ * the flight recorder's notes, the ledger of native resources; and in which a world's tensors lie, so that others can read them.
+ * It moves no user data and knows no engine.
  * Start reading at control-segment.ts (a world), then group-control.ts (a group in it).
  */
 export type { Attendance } from "./attendance.ts";
@@ -8,6 +9,7 @@ export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
 export { type EnteredControl, enterControl, openControl } from "./enter-control.ts";
 export type { FlightNote, FlightNotes, PairNotes } from "./flight-notes.ts";
+export { FreeList, wholeUnits } from "./free-list.ts";
 export type { HeldOffers } from "./grant.ts";
 export type { Fingerprint, GroupControl } from "./group-control.ts";
 export {
@@ -37,5 +39,7 @@ export {
   whileOthersFreeNothing,
 } from "./resource-ledger.ts";
 export { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "./shared-arena.ts";
+export { TensorRoom } from "./tensor-room.ts";
 export { GroupOffers, type ReadyTurn } from "./turn-arbiter.ts";
 export { grantedOf, RECLAIM } from "./turns.ts";
+export { freeTensor, type WorldTerm, worldTensor } from "./world-storage.ts";

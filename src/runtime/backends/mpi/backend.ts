@@ -27,7 +27,7 @@ import {
 } from "../../comm/index.ts";
 import type { RankDevice } from "../../device/index.ts";
 import { registerStoredPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
-import { type EnteredControl, enterControl } from "../../memory/index.ts";
+import { type EnteredControl, enterControl, freeTensor, type WorldTerm, worldTensor } from "../../memory/index.ts";
 import { dumpSegment, Poller } from "../../progress/index.ts";
 import { mpiCapabilities } from "./capabilities.ts";
 import { HostArena } from "./host-arena.ts";
@@ -40,7 +40,6 @@ import { type MpiProcess, startMpi } from "./mpi-process.ts";
 import { MpiRank } from "./mpi-rank.ts";
 import { NoticeMessages } from "./notice-messages.ts";
 import { type OpenedGroup, WorldControl } from "./world-control.ts";
-import { freeTensor, type WorldTerm, worldTensor } from "./world-storage.ts";
 
 /** What the mpi backend is told. */
 export interface MpiOptions {

@@ -1,5 +1,5 @@
 /**
- * Collectives inside a host of tensors that lie in memory which its ranks share (tensor-room.ts): each rank says where its own are,
+ * Collectives inside a host of tensors that lie in memory which its ranks share (runtime/memory): each rank says where its own are,
  * and when all have, each takes what it is to have straight from the others' inputs, with no copy on the way. Where a tensor of one
  * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise.
  */

@@ -18,14 +18,15 @@ import {
 } from "../../executor/internal.ts";
 import {
   createGrowingArena,
+  FreeList,
   type GrowingArena,
   type OpenArena,
   openGrowingArena,
   removeGrowingArena,
   type Span,
+  TensorRoom,
+  wholeUnits,
 } from "../../memory/index.ts";
-import { FreeList, wholeUnits } from "./free-list.ts";
-import { TensorRoom } from "./tensor-room.ts";
 
 /** Groups that may have a place at once: the first of the world, in the order of the control segment. */
 export const NUM_PLACES = 4;

@@ -3,11 +3,10 @@ import { describe, expect, it } from "vitest";
 import { type Tensor, tensor } from "../../../core/index.ts";
 import { checkArguments } from "../../comm/call.ts";
 import type { TensorCall } from "../../comm/index.ts";
-import { HostAddresses } from "../../memory/index.ts";
+import { HostAddresses, worldTensor } from "../../memory/index.ts";
 import { CallSequence } from "../../progress/index.ts";
 import { KnownCalls, type KnownOptions } from "./known-calls.ts";
 import { type PrepareContext, prepareCollective } from "./prepare-calls.ts";
-import { worldTensor } from "./world-storage.ts";
 
 type Made = Parameters<typeof checkArguments>[0];
 

@@ -1,12 +1,11 @@
 /** What the short way takes, makes again and refuses; that it reduces rightly is test/e2e/mpi.test.ts's and conformance's. */
 import { describe, expect, it } from "vitest";
 import { tensor } from "../../../core/index.ts";
-import { HostAddresses } from "../../memory/index.ts";
+import { HostAddresses, worldTensor } from "../../memory/index.ts";
 import { CallSequence } from "../../progress/index.ts";
 import type { MpiProcess } from "./mpi-process.ts";
 import type { PrepareContext } from "./prepare-calls.ts";
 import { QuickCalls } from "./quick-calls.ts";
-import { worldTensor } from "./world-storage.ts";
 
 /** ES2024, which every supported Node has. */
 type Resizable = ArrayBuffer & { resize(byteLength: number): void };

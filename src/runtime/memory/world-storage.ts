@@ -1,5 +1,5 @@
 /**
- * Tensors' memory in an MPI world, usable until freed or until the world ends: where the ranks of the host share memory and there is
+ * Memory of a world's tensors, usable until freed or until the world ends: where the ranks of the host share memory and there is
  * room, in that, so that others can read it in a call; otherwise the rank's own.
  */
 import {
@@ -11,8 +11,8 @@ import {
   type Storage,
   sizeOf,
   Tensor,
-} from "../../../core/index.ts";
-import { described, tensorInUse } from "../../../core/internal.ts";
+} from "../../core/index.ts";
+import { described, tensorInUse } from "../../core/internal.ts";
 import type { RoomBlock, TensorRoom } from "./tensor-room.ts";
 
 /** What the tensors of one world have in common. */

@@ -1,11 +1,11 @@
 /**
  * A rank's room for tensors in the memory that the ranks of a host share: others of them read there what a call is given, so that it
- * is not copied for them (direct-call.ts). Each tensor has a buffer of its own, and the memory is the next one's when
+ * is not copied for them. Each tensor has a buffer of its own, and the memory is the next one's when
  * nobody can reach that buffer any more.
  */
-import { emptyViews, viewMemory } from "../../../foreign/native/index.ts";
-import type { OpenArena } from "../../memory/index.ts";
+import { emptyViews, viewMemory } from "../../foreign/native/index.ts";
 import { FreeList } from "./free-list.ts";
+import type { OpenArena } from "./growing-arena.ts";
 
 /** Room is reserved by as much at a time. */
 const GROWTH_BYTES = 4 * 2 ** 20;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { addressOf } from "../../../foreign/native/index.ts";
+import { addressOf } from "../../foreign/native/index.ts";
 import { TensorRoom } from "./tensor-room.ts";
 
 const MIB = 2 ** 20;
