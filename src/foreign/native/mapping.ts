@@ -72,13 +72,14 @@ export function mapShared(fd: number, sizeBytes: number): SharedMapping {
  * Maps the first `sizeBytes` of an open file over memory that is there already, such as a WebAssembly memory's: what the
  * engine's code reads and writes there is shared by processes from now on. The memory begins on a page of its own, keeps its
  * address, and goes with its owner; what it held is lost.
+ * @param atByte of the memory, where the file is to begin
  * @returns lets the file go: the memory is zeros that are private to this process then
  * @throws UnavailableError without FFI, or on other systems; NativeError, InvalidArgumentError for memory on no page boundary
  */
-export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: number): () => void {
-  const address = addressOf(new Uint8Array(memory));
+export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: number, atByte = 0): () => void {
+  const address = addressOf(new Uint8Array(memory)) + BigInt(atByte);
   const isWhole = address % BigInt(LEAST_PAGE_BYTES) === 0n && sizeBytes % LEAST_PAGE_BYTES === 0;
-  if (!isWhole || sizeBytes > memory.byteLength) {
+  if (!isWhole || atByte + sizeBytes > memory.byteLength) {
     throw new InvalidArgumentError(
       "memory",
       described(`${sizeBytes} of ${memory.byteLength} bytes at ${address}`),

@@ -5,13 +5,14 @@ import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { Random } from "../../../test/oracle/random.ts";
 import { MessageExchange } from "../../../test/support/message-exchange.ts";
 import { type CollectiveName, findWrong, referenceOutput } from "../../collectives/index.ts";
-import { type DType, newArray, type ReduceOp, sizeOf } from "../../core/index.ts";
-import { HostAddresses } from "../memory/index.ts";
+import { type DType, type ReduceOp, sizeOf, type TypedArray } from "../../core/index.ts";
+import { HostAddresses, type WorldTerm, worldTensor } from "../memory/index.ts";
 import { ColumnMessages } from "./column-messages.ts";
 import { hostMark } from "./host-identity.ts";
 import { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
 import { createHostMemory, HostMemory, PIECE_BYTES } from "./host-memory.ts";
 import { HostPlace } from "./host-place.ts";
+import { createHostTensors, HostTensors } from "./host-tensors.ts";
 import type { PieceCallParts } from "./piece-call.ts";
 import { allGatherPieces, barrierPieces, broadcastPieces } from "./piece-moves.ts";
 import { allReducePieces, reducePieces, reduceScatterPieces } from "./piece-reductions.ts";
@@ -21,6 +22,8 @@ const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 
 console.log(`hierarchy seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
 
 const folder = scratchFolder("hierarchy");
+/** Of all tensors of a host. */
+const TENSOR_BYTES = 128 * 2 ** 20;
 const PRINT = { call: 3, count: 4, hash: 5 };
 const WORKS: Readonly<Record<string, (parts: PieceCallParts) => PieceWork>> = {
   all_reduce: allReducePieces,
@@ -35,17 +38,36 @@ class Members {
   readonly layouts: readonly HostLayout[];
   readonly places: readonly HostPlace[];
   readonly paths: readonly string[];
+  readonly tensors: readonly HostTensors[];
 
   constructor(marks: readonly string[]) {
     this.layouts = marks.map((_, me) => layoutOf(marks, me));
     const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, folder));
     this.paths = arenas.map(({ path }) => path);
     const size = marks.length;
-    this.places = this.layouts.map((layout) => {
+    const files = arenas.map(() => createHostTensors(folder, TENSOR_BYTES));
+    const tensors = this.layouts.map(({ host }) => new HostTensors(files[host] as NonNullable<(typeof files)[number]>));
+    const areShared = tensors.map((one) => one.share());
+    this.tensors = tensors;
+    this.places = this.layouts.map((layout, rank) => {
       const arena = arenas[layout.host] as (typeof arenas)[number];
-      const memory = new HostMemory(arena, ownRow(layout).length, layout.column, size);
+      const memory = new HostMemory(
+        arena,
+        ownRow(layout).length,
+        layout.column,
+        size,
+        areShared[rank] === true ? tensors[rank] : undefined,
+      );
+      memory.sharesTensors = memory.hasTensors;
       return new HostPlace({ layout, memory, activities: new Set() });
     });
+  }
+
+  /** Memory of a rank: a tensor that the others of its host can read, or not. */
+  array(rank: number, dtype: DType, count: number, isShared: boolean) {
+    const room = isShared ? this.tensors[rank]?.room : undefined;
+    const term: WorldTerm = { generation: 1, closed: undefined, room };
+    return worldTensor(term, dtype, [count]).data;
   }
 
   get size(): number {
@@ -75,6 +97,7 @@ class Members {
 
   close(): void {
     for (const { memory } of this.places) memory.close();
+    for (const one of this.tensors) one.close();
   }
 }
 
@@ -88,11 +111,14 @@ function marksOf(random: Random, size: number, hosts: number): string[] {
 }
 
 /** Small integers, which every element type here has exactly, and sums and products of few of them too. */
-function inputOf(random: Random, dtype: DType, count: number) {
-  const data = newArray(dtype, count);
-  for (let i = 0; i < count; i++) data[i] = random.below(3) as never;
+function fill(random: Random, data: TypedArray) {
+  for (let i = 0; i < data.length; i++) data[i] = random.below(3) as never;
   return data;
 }
+
+const bytesOf = ({ buffer, byteOffset, byteLength }: TypedArray) =>
+  Buffer.from(buffer as ArrayBuffer, byteOffset, byteLength);
+const isSame = (a: TypedArray, b: TypedArray) => Buffer.compare(bytesOf(a), bytesOf(b)) === 0;
 
 describe.skipIf(process.platform === "win32")("collectives of ranks that share hosts", () => {
   it("give what each means, on any layout, one call after the other", { timeout: 60_000 }, () => {
@@ -110,16 +136,25 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
         const op = random.pick(Object.keys(WORKS)) as CollectiveName;
         const dtype = random.pick(["f32", "i32", "u8", "f64"] as const);
         const redop: ReduceOp = random.pick(["sum", "max", "avg", "prod"]);
-        const pieces = random.pick([0, 0, 0, 0.2, 2.3]) / (op === "all_gather" || op === "reduce_scatter" ? size : 1);
-        const count = 1 + random.below(40) + Math.floor((pieces * PIECE_BYTES) / sizeOf(dtype));
+        const pieces = random.pick([0, 0, 0, 0.2, size > 4 ? 0.2 : 0.6, 2.3]);
+        const isParted = op === "all_gather" || op === "reduce_scatter";
+        const partBytes = (pieces * PIECE_BYTES) / (isParted && pieces > 1 ? size : 1);
+        const count = 1 + random.below(40) + Math.floor(partBytes / sizeOf(dtype));
         const root = random.below(size);
         const [given, got] = [
           op === "reduce_scatter" ? size * count : count,
           op === "all_gather" ? size * count : count,
         ];
-        const inputs = members.places.map(() => inputOf(random, dtype, given));
+        const all = members;
+        const allocate = (rank: number, elements: number) => all.array(rank, dtype, elements, random.chance(0.7));
+        const inputs = members.places.map((_, rank) => fill(random, allocate(rank, given)));
+        const before = inputs.map((input) => input.slice());
         const inPlace = random.chance(0.4) && given === got;
-        const outputs = inputs.map((input) => (inPlace ? input.slice() : newArray(dtype, got)));
+        const outputs = inputs.map((input, rank) => {
+          const output = allocate(rank, got);
+          if (inPlace) output.set(input as never);
+          return output;
+        });
         const [reads, writes] = [
           (r: number) => op !== "broadcast" || r === root,
           (r: number) => op !== "reduce" || r === root,
@@ -140,6 +175,10 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
         }, random);
         const what = `${op} ${redop} of ${dtype}[${count}], root ${root}, ${layoutText(layouts[0] as HostLayout)}, round ${round}`;
         expect(ended, what).toBe(size);
+        expect(
+          inputs.every((input, rank) => isSame(input, before[rank] as TypedArray)),
+          what,
+        ).toBe(true);
         for (const [rank, output] of outputs.entries()) {
           if (!writes(rank)) continue;
           const options = { numRanks: size, rank, count, root };
@@ -156,19 +195,22 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     const random = new Random(seed + 1);
     const addresses = new HostAddresses();
     members = new Members(marksOf(random, 7, 3));
+    const all = members;
     const { places } = members;
     for (const count of [150_003]) {
-      const data = places.map(() =>
-        Float32Array.from({ length: count }, () => random.fraction() * 10 ** random.below(8)),
-      );
+      const data = places.map((_, rank) => {
+        const values = Float32Array.from({ length: count }, () => random.fraction() * 10 ** random.below(8));
+        const one = all.array(rank, "f32", count, rank % 3 !== 0) as Float32Array;
+        one.set(values);
+        return one;
+      });
       members.run((rank, messages) => {
         const { layout, memory } = places[rank] as HostPlace;
         const span = addresses.span(data[rank] as Float32Array);
         const call = { op: "all_reduce", dtype: "f32", redop: "sum", root: 0, size: 7, rank } as const;
         return allReducePieces({ ...call, partBytes: 4 * count, input: span, output: span, layout, memory, messages });
       }, random);
-      for (const one of data)
-        expect(Buffer.compare(Buffer.from(one.buffer), Buffer.from((data[0] as Float32Array).buffer))).toBe(0);
+      for (const one of data) expect(isSame(one, data[0] as Float32Array)).toBe(true);
     }
   });
 
@@ -206,6 +248,41 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
         expect(ended).toBe(0);
         members.close();
       }
+    }
+  });
+
+  it("end for a rank whose tensors others read when all have done with them", () => {
+    const random = new Random(seed + 2);
+    const addresses = new HostAddresses();
+    members = new Members(["a", "a"]);
+    const all = members;
+    const count = 100_000;
+    for (const op of ["all_gather", "all_reduce", "reduce_scatter", "broadcast"] as const) {
+      const exchange = new MessageExchange(random);
+      const ended: number[] = [];
+      const runs = all.places.map((place, rank) => {
+        const input = all.array(rank, "f32", 2 * count, true);
+        const output = all.array(rank, "f32", 4 * count, true);
+        const { layout, memory } = place;
+        const messages = new ColumnMessages(exchange.of(rank), layout);
+        const spans = { input: addresses.span(input), output: addresses.span(output) };
+        const call = { op, dtype: "f32", redop: "sum", root: 1, size: 2, rank, partBytes: 4 * count } as const;
+        const work = (WORKS[op] as (parts: PieceCallParts) => PieceWork)({
+          ...call,
+          ...spans,
+          layout,
+          memory,
+          messages,
+        });
+        const disagree = () => expect.unreachable("all make the same call");
+        return new PieceRun(place, work, { print: PRINT, disagree, done: () => void ended.push(rank) });
+      });
+      for (const run of runs) run.start();
+      expect(ended, op).toEqual([]);
+      runs[0]?.advance();
+      runs[1]?.advance();
+      runs[0]?.advance();
+      expect(ended.toSorted(), op).toEqual([0, 1]);
     }
   });
 

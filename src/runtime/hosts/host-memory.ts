@@ -1,12 +1,20 @@
 /**
  * The memory that the members of a group on one host share: a line of words for each, in which it says how far it is, then a
  * few slots for each, with room for a piece of its input and of a result. It lies below a WebAssembly memory of each rank, so
- * that the reduction kernels work on all of it; behind it is room that is the rank's own.
+ * that the reduction kernels work on all of it; behind it is room that is the rank's own, and then the tensors that the ranks of
+ * the host can read of each other (host-tensors.ts), where they have any.
  */
 import { addressOf, copyMemory, type MemoryCopy } from "../../foreign/native/index.ts";
-import { ArenaReducer, newSharedMemory, PAGE_BYTES } from "../executor/internal.ts";
+import { ArenaReducer, MAX_PAGES, newSharedMemory, PAGE_BYTES } from "../executor/internal.ts";
 import type { Fingerprint } from "../memory/index.ts";
-import { attachSharedArena, createSharedArena, removeSharedArena, type SharedArena } from "../memory/index.ts";
+import {
+  attachSharedArena,
+  createSharedArena,
+  removeSharedArena,
+  type SharedArena,
+  type Span,
+} from "../memory/index.ts";
+import type { HostTensors } from "./host-tensors.ts";
 
 /** Pieces that may be under way. */
 export const NUM_SLOTS = 4;
@@ -29,6 +37,11 @@ export type Count = (typeof COUNT)[keyof typeof COUNT];
 const SLEEPS = 3;
 const PRINTS = 4;
 const PRINT_WORDS = 4;
+/** And where the call's input and output lie, for the others. */
+const OFFERS = PRINTS + NUM_SLOTS * PRINT_WORDS;
+export const OFFER = { input: 0, output: 1 } as const;
+export type Offer = (typeof OFFER)[keyof typeof OFFER];
+const OFFER_WORDS = 2;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
 const partsAt = (members: number) => LINES_AT + members * LINE_BYTES;
@@ -53,12 +66,23 @@ export class HostMemory {
   readonly #me: number;
   readonly #ownAt: number;
   readonly #unmap: () => void;
+  readonly #tensors: HostTensors | undefined;
+  /** Where those begin. */
+  readonly #tensorsAt: number;
+  readonly #unmapTensors: (() => void) | undefined;
+  /** Whether all members can read each other's tensors here: their group finds out. */
+  sharesTensors = false;
 
   /** @throws FormatError, NativeError, UnavailableError, RangeError where no memory is left */
-  constructor(arena: SharedArena, members: number, me: number, maxInputs: number) {
+  constructor(arena: SharedArena, members: number, me: number, maxInputs: number, tensors?: HostTensors) {
     this.copy = copyMemory();
-    const numPages = pages(arena.sizeBytes) + pages(OWN_BYTES);
+    const basePages = pages(arena.sizeBytes) + pages(OWN_BYTES);
+    const tensorPages = pages(tensors?.limitBytes ?? 0);
+    this.#tensors = basePages + tensorPages > MAX_PAGES ? undefined : tensors;
+    this.#tensorsAt = basePages * PAGE_BYTES;
+    const numPages = basePages + (this.#tensors === undefined ? 0 : tensorPages);
     const memory = newSharedMemory(numPages, numPages);
+    this.#unmapTensors = this.#tensors?.mapOver(memory.buffer, this.#tensorsAt);
     this.#unmap = attachSharedArena(arena, memory.buffer, members);
     this.#arena = arena;
     this.#bytes = new Uint8Array(memory.buffer);
@@ -123,6 +147,29 @@ export class HostMemory {
     return { call: words[at] ?? 0, count: words[at + 1] ?? 0, hash: words[at + 2] ?? 0 };
   }
 
+  /** Whether this rank can read the others' tensors. */
+  get hasTensors(): boolean {
+    return this.#tensors !== undefined;
+  }
+
+  /** Where all members find a tensor of this rank; 0 where they cannot. */
+  whereAllFind(span: Span): number {
+    const at = this.sharesTensors ? (this.#tensors?.offsetOf(span) ?? 0) : 0;
+    return at === 0 ? 0 : this.#tensorsAt + at;
+  }
+
+  /** Says where the call of this rank's piece in a slot has its input and output, or 0, before it says that the piece is there. */
+  offer(slot: number, input: number, output: number): void {
+    const at = this.#offerAt(this.#me, slot);
+    this.#words[at + OFFER.input] = input;
+    this.#words[at + OFFER.output] = output;
+  }
+
+  /** What a member has said. */
+  offered(member: number, slot: number, which: Offer): number {
+    return (this.#words[this.#offerAt(member, slot) + which] ?? 0) >>> 0;
+  }
+
   /** Says whether this rank must be woken when something changes. */
   sleeps(does: boolean): void {
     Atomics.store(this.#words, this.#lineOf(this.#me) + SLEEPS, does ? 1 : 0);
@@ -137,6 +184,11 @@ export class HostMemory {
   close(): void {
     removeSharedArena(this.#arena);
     this.#unmap();
+    this.#unmapTensors?.();
+  }
+
+  #offerAt(member: number, slot: number): number {
+    return this.#lineOf(member) + OFFERS + slot * OFFER_WORDS;
   }
 
   #lineOf(member: number): number {

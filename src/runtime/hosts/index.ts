@@ -10,6 +10,7 @@ export { HOST_MARK_BYTES, hostMark, type LaunchedAt } from "./host-identity.ts";
 export { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
 export { createHostMemory, HostMemory, hostMemoryAt } from "./host-memory.ts";
 export { type HostActivity, HostPlace } from "./host-place.ts";
+export { createHostTensors, HostTensors } from "./host-tensors.ts";
 export type { PieceCallParts } from "./piece-call.ts";
 export { allGatherPieces, barrierPieces, broadcastPieces } from "./piece-moves.ts";
 export { allReducePieces, reducePieces, reduceScatterPieces } from "./piece-reductions.ts";

@@ -1,10 +1,11 @@
 /** A collective that ranks make host by host: its buffers, and what every kind of it needs. */
 import type { CollectiveName } from "../../collectives/index.ts";
 import type { DType, ReduceOp } from "../../core/index.ts";
-import type { Span } from "../memory/index.ts";
+import { overlaps, type Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
-import { type HostMemory, LINE_BYTES, PIECE_BYTES } from "./host-memory.ts";
+import { type HostMemory, LINE_BYTES, OFFER, PIECE_BYTES } from "./host-memory.ts";
+import { LEAST_LENT_BYTES } from "./host-tensors.ts";
 
 export interface PieceCallParts {
   readonly op: CollectiveName;
@@ -36,6 +37,14 @@ export const wholeLines = (bytes: number) => Math.max(LINE_BYTES, Math.floor(byt
 /** Lines that so many bytes take. */
 export const linesFor = (bytes: number) => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
 
+/** Whether others can read a rank's input while it writes its result. */
+function isReadableMeanwhile({ op, rank, partBytes, input, output }: PieceCallParts): boolean {
+  if (!overlaps(input, output)) return true;
+  const own = rank * partBytes;
+  if (op === "all_gather") return input.address === output.address + own;
+  return input.address === output.address - (op === "reduce_scatter" ? own : 0);
+}
+
 export class PieceTools {
   readonly parts: PieceCallParts;
   readonly pieceBytes: number;
@@ -43,6 +52,9 @@ export class PieceTools {
   readonly numHosts: number;
   /** Members of this host. */
   readonly row: readonly number[];
+  /** Where the others of this host read this rank's input and output; 0 where they cannot. */
+  readonly lentInput: number;
+  readonly lentOutput: number;
 
   constructor(parts: PieceCallParts, pieceBytes: number) {
     this.parts = parts;
@@ -50,6 +62,9 @@ export class PieceTools {
     this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.numHosts = parts.layout.hosts.length;
     this.row = parts.layout.hosts[parts.layout.host] ?? [];
+    const lends = parts.partBytes >= LEAST_LENT_BYTES && isReadableMeanwhile(parts);
+    this.lentInput = lends ? parts.memory.whereAllFind(parts.input) : 0;
+    this.lentOutput = lends ? parts.memory.whereAllFind(parts.output) : 0;
   }
 
   piece(index: number): Stretch {
@@ -64,6 +79,31 @@ export class PieceTools {
     return { at, bytes: Math.min(bytes, at + each) - at };
   }
 
+  /** Whether the others may read tensors of this rank until they have all they need. */
+  get lends(): boolean {
+    return this.lentInput > 0 || this.lentOutput > 0;
+  }
+
+  /** Tells the others of a slot's piece where this rank's tensors are. @returns whether they read its input there */
+  lend(slot: number): boolean {
+    this.parts.memory.offer(slot, this.lentInput, this.lentOutput);
+    return this.lentInput > 0;
+  }
+
+  /** Where a member's input is, from a byte of it on: where it lies, or in the slot, from a byte of that on. */
+  inputOf(member: number, slot: number, at: number, inSlot: number): number {
+    const { memory } = this.parts;
+    const lent = memory.offered(member, slot, OFFER.input);
+    return lent > 0 ? lent + at : memory.input(member, slot) + inSlot;
+  }
+
+  /** Where a member has what it reduced: in its output, from a byte of that on, or at the beginning of the slot's. */
+  outputOf(member: number, slot: number, at: number): number {
+    const { memory } = this.parts;
+    const lent = memory.offered(member, slot, OFFER.output);
+    return lent > 0 ? lent + at : memory.output(member, slot);
+  }
+
   /** Copies a stretch of the program's input into this host's memory. */
   bring(from: number, to: number, bytes: number): void {
     const { memory, input } = this.parts;
@@ -76,10 +116,9 @@ export class PieceTools {
     if (bytes > 0) memory.copy(output.address + to, memory.address + from, bytes);
   }
 
-  /** Combines what all of this host have brought, at a place of their pieces. */
-  reduceRow(slot: number, offset: number, to: number, bytes: number): void {
-    const { memory } = this.parts;
-    const inputs = this.row.map((_, member) => memory.input(member, slot) + offset);
+  /** Combines what all of this host have brought, from a byte of their inputs on, and of the slot. */
+  reduceRow(slot: number, at: number, inSlot: number, to: number, bytes: number): void {
+    const inputs = this.row.map((_, member) => this.inputOf(member, slot, at, inSlot));
     this.#reduce(this.numHosts === 1 ? "whole" : "first", inputs, to, bytes);
   }
 

@@ -25,7 +25,7 @@ export function broadcastPieces(parts: PieceCallParts): PieceWork {
     const cut = (index: number) => tools.share(share.bytes, index, relays.length);
     const peer = (other: number) => tools.at(other, column);
     if (host === rootHost) {
-      const from = memory.input(rootColumn, slot) + share.at;
+      const from = tools.inputOf(rootColumn, slot, tools.piece(piece).at + share.at, share.at);
       const sends = relays.map((other, i) => {
         const { at, bytes } = isCut ? cut(i) : { at: 0, bytes: share.bytes };
         return tools.parcel(peer(other), from + at, bytes);
@@ -51,8 +51,9 @@ export function broadcastPieces(parts: PieceCallParts): PieceWork {
   return {
     numPieces: tools.numPieces,
     shares: numHosts > 1,
+    lends: rank === root && tools.lends,
     bring: (piece, slot) => {
-      if (rank !== root) return;
+      if (rank !== root || tools.lend(slot)) return;
       const { at, bytes } = tools.piece(piece);
       tools.bring(at, memory.input(column, slot), bytes);
     },
@@ -66,7 +67,7 @@ export function broadcastPieces(parts: PieceCallParts): PieceWork {
       const { at, bytes } = tools.piece(piece);
       if (host === rootHost) {
         const isThere = rank === root && parts.input.address === parts.output.address;
-        if (!isThere) tools.take(memory.input(rootColumn, slot), at, bytes);
+        if (!isThere) tools.take(tools.inputOf(rootColumn, slot, at, 0), at, bytes);
         return;
       }
       for (let i = 0; i < numColumns; i++) {
@@ -105,13 +106,14 @@ export function allGatherPieces(parts: PieceCallParts): PieceWork {
   return {
     numPieces: tools.numPieces,
     shares: numHosts > 1,
+    lends: tools.lends,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
-      tools.bring(at, memory.input(column, slot), bytes);
+      if (!tools.lend(slot)) tools.bring(at, memory.input(column, slot), bytes);
     },
     work: (piece, slot, done) => {
-      const { bytes } = tools.piece(piece);
-      const from = memory.input(column, slot);
+      const { at, bytes } = tools.piece(piece);
+      const from = tools.inputOf(column, slot, at, 0);
       const sends = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column % rowOf(other)), from, bytes));
       const receives = mine.map(({ member, nth }) =>
         tools.parcel(member, memory.output(column, slot) + nth * stride, bytes),
@@ -121,7 +123,7 @@ export function allGatherPieces(parts: PieceCallParts): PieceWork {
     take: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       for (const [place, member] of tools.row.entries()) {
-        tools.take(memory.input(place, slot), member * partBytes + at, bytes);
+        tools.take(tools.inputOf(place, slot, at, 0), member * partBytes + at, bytes);
       }
       for (const { member, keeper, nth } of kept) {
         tools.take(memory.output(keeper, slot) + nth * stride, member * partBytes + at, bytes);

@@ -10,9 +10,11 @@ const ALONE_BYTES = 16 * 1024;
 /** Up to so many bytes hosts send each other all that they have: a second round would take longer. */
 const ONE_ROUND_BYTES = 1024;
 
+/** A column's share of a piece: reduced at `at`, and whole at `to`. */
 interface ColumnShare extends Stretch {
   readonly piece: number;
   readonly slot: number;
+  readonly to: number;
 }
 
 /** What goes on between hosts, once this rank's share of a piece is reduced. `done` is called once, perhaps before it returns. */
@@ -20,7 +22,7 @@ type Exchange = (done: () => void) => void;
 
 /**
  * Each column reduces its share of a piece, and does with the same column of the other hosts what `exchangeOf` says; all
- * take the shares.
+ * take the shares. Inputs that all of a host can read are not copied, and shares become whole in outputs that they can read.
  * @param exchangeOf called as a piece is brought, when the slot's room is free: what the others send may come from now on
  */
 function byColumns(
@@ -36,15 +38,18 @@ function byColumns(
   return {
     numPieces: tools.numPieces,
     shares: true,
+    lends: tools.lends,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
-      tools.bring(at, memory.input(column, slot), bytes);
+      if (!tools.lend(slot)) tools.bring(at, memory.input(column, slot), bytes);
       if (!hasExchange) return;
+      const share = shareOf(bytes, column);
       exchanges[slot] = exchangeOf({
         piece,
         slot,
         at: memory.output(column, slot),
-        bytes: shareOf(bytes, column).bytes,
+        to: tools.outputOf(column, slot, at + share.at),
+        bytes: share.bytes,
       });
     },
     work: (piece, slot, done) => {
@@ -52,9 +57,10 @@ function byColumns(
         done();
         return;
       }
-      const share = shareOf(tools.piece(piece).bytes, column);
-      const to = memory.output(column, slot);
-      tools.reduceRow(slot, share.at, to, share.bytes);
+      const { at, bytes } = tools.piece(piece);
+      const share = shareOf(bytes, column);
+      const to = hasExchange ? memory.output(column, slot) : tools.outputOf(column, slot, at + share.at);
+      tools.reduceRow(slot, at + share.at, share.at, to, share.bytes);
       const exchange = exchanges[slot];
       if (exchange === undefined) done();
       else exchange(done);
@@ -64,7 +70,8 @@ function byColumns(
       for (let i = 0; i < numColumns; i++) {
         const index = (column + i) % numColumns;
         const share = shareOf(bytes, index);
-        tools.take(memory.output(index, slot), at + share.at, share.bytes);
+        if (index === column && tools.lentOutput > 0) continue;
+        tools.take(tools.outputOf(index, slot, at + share.at), at + share.at, share.bytes);
       }
     },
   };
@@ -94,8 +101,8 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
   };
 }
 
-/** All-reduces a stretch of this host's memory with the same column of the other hosts, in place. */
-function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes }: ColumnShare): Exchange {
+/** All-reduces a stretch of this host's memory with the same column of the other hosts. */
+function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: ColumnShare): Exchange {
   const { memory, messages, layout } = tools.parts;
   const { numHosts, otherHosts } = tools;
   const { host, column } = layout;
@@ -118,25 +125,23 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, bytes }: ColumnSh
       // What is sent must stay as it is until it has left.
       messages.send(piece, 0, sends, () =>
         whenThere(() => {
-          tools.reduceHosts(inputs, at, bytes);
+          tools.reduceHosts(inputs, to, bytes);
           done();
         }),
       );
     };
   }
-  const cuts = otherHosts.map((other) => {
-    const theirs = cut(other);
-    return tools.parcel(peer(other), at + theirs.at, theirs.bytes);
-  });
+  const cutsAt = (from: number) =>
+    otherHosts.map((other) => tools.parcel(peer(other), from + cut(other).at, cut(other).bytes));
   const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), mine.bytes));
   const whenCutsThere = messages.expect(piece, 0, receives);
-  // Another host's result comes after it has got this host's cut of it, whose place it takes.
-  const whenResultsThere = messages.expect(piece, 1, cuts);
+  // Another host's result comes after it has got this host's cut of it, whose place it may take.
+  const whenResultsThere = messages.expect(piece, 1, cutsAt(to));
   return (done) =>
-    messages.send(piece, 0, cuts, () =>
+    messages.send(piece, 0, cutsAt(at), () =>
       whenCutsThere(() => {
-        tools.reduceHosts(inputs, at + mine.at, mine.bytes);
-        const results = otherHosts.map((other) => tools.parcel(peer(other), at + mine.at, mine.bytes));
+        tools.reduceHosts(inputs, to + mine.at, mine.bytes);
+        const results = otherHosts.map((other) => tools.parcel(peer(other), to + mine.at, mine.bytes));
         messages.send(piece, 1, results, () => whenResultsThere(done));
       }),
     );
@@ -165,7 +170,7 @@ export function reducePieces(parts: PieceCallParts): PieceWork {
 }
 
 /** Reduces a stretch of this host's memory with the same column of the other hosts, into that of the root's host. */
-function reduceColumn(tools: PieceTools, { piece, slot, at, bytes }: ColumnShare, done: () => void): void {
+function reduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: ColumnShare, done: () => void): void {
   const { memory, messages, layout, root } = tools.parts;
   const { host, hosts, column } = layout;
   const rootHost = hosts.findIndex((row) => row.includes(root));
@@ -178,7 +183,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, bytes }: ColumnShare
   const receives = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
   messages.swap(piece, 0, [], receives, () => {
     const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
-    tools.reduceHosts(inputs, at, bytes);
+    tools.reduceHosts(inputs, to, bytes);
     done();
   });
 }
@@ -197,19 +202,21 @@ export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
   return {
     numPieces: tools.numPieces,
     shares: false,
+    lends: tools.lends,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       const to = memory.input(column, slot);
+      if (tools.lend(slot)) return;
       for (let member = 0; member < size; member++) tools.bring(member * partBytes + at, to + member * stride, bytes);
     },
     work: (piece, slot, done) => {
-      const { bytes } = tools.piece(piece);
+      const { at: from, bytes } = tools.piece(piece);
       const out = memory.output(column, slot);
       const own = memory.own(slot);
-      tools.reduceRow(slot, rank * stride, out, bytes);
+      tools.reduceRow(slot, rank * partBytes + from, rank * stride, out, bytes);
       const sends = targets.map((member, i) => {
         const at = out + (i + 1) * stride;
-        tools.reduceRow(slot, member * stride, at, bytes);
+        tools.reduceRow(slot, member * partBytes + from, member * stride, at, bytes);
         return tools.parcel(member, at, bytes);
       });
       const receives = tools.otherHosts.map((other) => {

@@ -14,6 +14,8 @@ export interface PieceWork {
   readonly numPieces: number;
   /** A rank takes what others of its host have ready: it waits until all have. */
   readonly shares: boolean;
+  /** The others may read this rank's tensors: it ends when all have done with them. */
+  readonly lends?: boolean;
   bring(piece: number, slot: number): void;
   /** All of the host have brought it. `done` is called once, perhaps before it returns. */
   work(piece: number, slot: number, done: () => void): void;
@@ -72,11 +74,17 @@ export class PieceRun implements HostActivity {
     while (!this.#isOver && this.#step()) moved = true;
     this.#isAdvancing = false;
     if (moved) this.#place.wake();
-    if (!this.#isOver && this.#taken === this.#work.numPieces) {
+    if (!this.#isOver && this.#hasEnded()) {
       this.stop();
       this.#call.done();
     }
     return moved;
+  }
+
+  #hasEnded(): boolean {
+    const { numPieces, lends } = this.#work;
+    if (this.#taken < numPieces) return false;
+    return lends !== true || this.#place.memory.haveTold(COUNT.taken, this.#first + numPieces);
   }
 
   #step(): boolean {

@@ -33,6 +33,8 @@ export interface OpenArena {
    * @throws Error of the system, with what others have as it was
    */
   reserve(fromBytes: number, toBytes: number): void;
+  /** Maps it over another memory too, from a byte of that on. @returns lets it go there @throws NativeError */
+  mapOver(memory: SharedArrayBuffer, atByte: number): () => void;
   /** Whether the folder has so much room now. */
   hasRoom(bytes: number): boolean;
   /** Closes the file; what is mapped stays. Idempotent. */
@@ -41,9 +43,18 @@ export interface OpenArena {
   release(): void;
 }
 
-/** Makes an arena of zeros. @throws OutOfMemoryError when no folder has room for its beginning */
-export function createGrowingArena(firstBytes: number, limitBytes: number): GrowingArena {
-  return { path: createMappedFile("memory that processes share", firstBytes), firstBytes, limitBytes };
+/**
+ * Makes an arena of zeros.
+ * @param folder where, if not wherever there is room
+ * @throws OutOfMemoryError when no folder has room for its beginning
+ */
+export function createGrowingArena(firstBytes: number, limitBytes: number, folder?: string): GrowingArena {
+  const where = folder === undefined ? undefined : [folder];
+  return {
+    path: createMappedFile("memory that processes share", firstBytes, undefined, where),
+    firstBytes,
+    limitBytes,
+  };
 }
 
 /** Removes its file. Memory that is mapped stays. Idempotent. */
@@ -77,9 +88,15 @@ export function openGrowingArena(arena: GrowingArena, memory: SharedArrayBuffer)
   return {
     extend: (fromBytes, toBytes) => extendMappedFile(fd, fromBytes, toBytes),
     reserve: (fromBytes, toBytes) => reserveInFile(fd, fromBytes, toBytes),
+    mapOver: (other, atByte) => mapSharedOver(other, fd, limitBytes, atByte),
     hasRoom: (bytes) => {
-      const { bavail, bsize } = statfsSync(dirname(path));
-      return bavail * bsize >= bytes;
+      try {
+        const { bavail, bsize } = statfsSync(dirname(path));
+        return bavail * bsize >= bytes;
+      } catch {
+        // The folder went with whoever made it.
+        return false;
+      }
     },
     close,
     release: () => {

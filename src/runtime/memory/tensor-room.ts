@@ -22,6 +22,8 @@ export interface RoomPlace {
   /** This rank's part of it, bytes from its beginning. */
   readonly from: number;
   readonly to: number;
+  /** Smaller tensors are elsewhere. */
+  readonly leastBytes?: number;
 }
 
 /** Memory of one tensor, and where it lies in the arena. */
@@ -47,6 +49,7 @@ export class TensorRoom {
 
   /** Memory of zeros for a tensor; `undefined` where there is no room for it. */
   allocate(sizeBytes: number): RoomBlock | undefined {
+    if (sizeBytes < (this.#place.leastBytes ?? 0)) return undefined;
     const at = this.#list.take(sizeBytes);
     if (at === undefined) return undefined;
     const wasUsed = Math.min(at + sizeBytes, this.#reservedTo);

@@ -2,21 +2,17 @@
 
 import { kMaxLength } from "node:buffer";
 import { closeSync, constants, ftruncateSync, openSync } from "node:fs";
-import { freemem, totalmem } from "node:os";
+import { totalmem } from "node:os";
 import {
-  type ArrayOf,
   ClosedError,
   type DType,
   InvalidArgumentError,
-  newArray,
   numElements,
   OutOfMemoryError,
   parseDType,
-  type Storage,
   sizeOf,
-  Tensor,
+  type Tensor,
 } from "../../../core/index.ts";
-import { described } from "../../../core/internal.ts";
 import { mapShared, socketCalls } from "../../../foreign/native/index.ts";
 import {
   type Backend,
@@ -30,7 +26,8 @@ import {
   type Failure,
   GroupOpenings,
 } from "../../comm/index.ts";
-import { hostMark } from "../../hosts/index.ts";
+import { HostTensors, hostMark } from "../../hosts/index.ts";
+import { freeTensor, type GrowingArena, type WorldTerm, worldTensor } from "../../memory/index.ts";
 import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-recorder.ts";
@@ -61,6 +58,9 @@ export async function attachTcp(
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);
   const flight = new FlightLog(log.memory);
+  const mode = modeOf(HIERARCHY_MODES, options.hierarchy, "CHORALE_TCP_HIERARCHY");
+  // Before the ranks meet: afterwards all have opened it.
+  const tensors = mode === "off" ? undefined : openTensors(handle.tensors);
   try {
     const peers = await meet({ bootstrap, secret, host, connections, timeoutMs, tls });
     const door = new TcpRank({
@@ -73,14 +73,16 @@ export async function attachTcp(
       flight,
       calls,
       peers,
-      hierarchy: modeOf(HIERARCHY_MODES, options.hierarchy, "CHORALE_TCP_HIERARCHY"),
+      hierarchy: mode,
       sendThread: sendThread === "auto" && tls !== undefined ? "off" : sendThread,
       hostMark: hostMark({ folder: flightFolder, joined }),
       folder: flightFolder,
+      tensors: tensors?.share() === true ? tensors : undefined,
     });
     return new TcpBackend(door, ranks, bootstrap, log.close);
   } catch (error) {
     log.close();
+    tensors?.close();
     throw error;
   }
 }
@@ -91,6 +93,15 @@ function modeOf<M extends string>(modes: readonly M[], option: M | undefined, va
   const found = modes.find((mode) => mode === given);
   if (found === undefined) throw new InvalidArgumentError(variable, given, modes.join(", "));
   return found;
+}
+
+/** Where the ranks of this host read each other's tensors; without it each has its own for itself. */
+function openTensors(arena: GrowingArena | undefined): HostTensors | undefined {
+  try {
+    return arena && new HostTensors(arena);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Memory of a rank's flight log: of a file that the launcher reads, where there is one. */
@@ -116,27 +127,6 @@ function openLog(
   return { memory: new ArrayBuffer(FLIGHT_BYTES), close: () => {} };
 }
 
-/** Memory of a tensor of the world. */
-class WorldStorage implements Storage {
-  readonly kind = "private";
-  readonly buffer: ArrayBuffer;
-  readonly sizeBytes: number;
-  readonly generation: number;
-  readonly owner: TcpBackend;
-  isFree = false;
-
-  constructor(owner: TcpBackend, buffer: ArrayBuffer) {
-    this.owner = owner;
-    this.buffer = buffer;
-    this.sizeBytes = buffer.byteLength;
-    this.generation = owner.generation;
-  }
-
-  get closed(): string | undefined {
-    return this.isFree ? "was freed" : this.owner.closed;
-  }
-}
-
 class TcpBackend implements Backend {
   readonly name = "tcp";
   readonly rank: number;
@@ -146,7 +136,7 @@ class TcpBackend implements Backend {
   readonly #door: TcpRank;
   readonly #closeLog: () => void;
   readonly #openings = new GroupOpenings();
-  #closed: string | undefined;
+  readonly #term: WorldTerm;
 
   constructor(door: TcpRank, worldSize: number, bootstrap: Bootstrap, closeLog: () => void) {
     this.#door = door;
@@ -155,15 +145,12 @@ class TcpBackend implements Backend {
     this.worldSize = worldSize;
     this.generation = door.options.generation;
     this.world = door.world;
+    this.#term = { generation: this.generation, closed: undefined, room: door.options.tensors?.room };
     bootstrap.onFailure(({ rank, message }) => {
       if (rank >= 0 && rank !== this.rank) door.markGone(rank, message, false);
     });
   }
 
-  /** Why its tensors are refused, once they are. */
-  get closed(): string | undefined {
-    return this.#closed;
-  }
   get failure(): Failure | undefined {
     return this.#door.failure;
   }
@@ -186,25 +173,11 @@ class TcpBackend implements Backend {
     const limit = Math.min(totalmem(), kMaxLength);
     const mend = "Make smaller tensors, or more ranks on more hosts.";
     if (bytes > limit) throw new OutOfMemoryError("a tensor of this rank", bytes, limit, mend);
-    try {
-      const array = newArray(dtype, numElements(shape)) as ArrayOf<D>;
-      return new Tensor(dtype, shape, new WorldStorage(this, array.buffer as ArrayBuffer));
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      throw new OutOfMemoryError("memory of this rank", bytes, freemem(), mend, { cause: error });
-    }
+    return worldTensor(this.#term, dtype, shape);
   }
 
-  free({ storage }: Tensor): void {
-    if (!(storage instanceof WorldStorage) || storage.owner !== this) {
-      throw new InvalidArgumentError(
-        "tensor",
-        described("one of another world, or none of a world"),
-        "a tensor of this world",
-      );
-    }
-    if (storage.closed !== undefined) throw new ClosedError("tensor", storage.closed);
-    storage.isFree = true;
+  free(tensor: Tensor): void {
+    freeTensor(this.#term, tensor, (buffer) => this.#door.useOf(buffer));
   }
 
   fail(rank: number, cause: string, blamed = rank): void {
@@ -217,16 +190,17 @@ class TcpBackend implements Backend {
   }
 
   abandon(cause: Error): void {
-    if (this.#closed !== undefined) return;
-    this.#closed = `belongs to generation ${this.generation}, which ended: ${cause.message}`;
-    this.#door.abandon(cause, this.#closed);
+    if (this.#term.closed !== undefined) return;
+    const why = `belongs to generation ${this.generation}, which ended: ${cause.message}`;
+    this.#end(why);
+    this.#door.abandon(cause, why);
     this.#closeLog();
   }
 
   async close(): Promise<void> {
-    if (this.#closed !== undefined) return;
+    if (this.#term.closed !== undefined) return;
     const failed = await closeEach(this.#door.groups);
-    this.#closed = `belongs to generation ${this.generation}, which ended`;
+    this.#end(`belongs to generation ${this.generation}, which ended`);
     await this.#door.leave();
     this.#closeLog();
     if (failed !== undefined) throw failed.error;
@@ -235,7 +209,12 @@ class TcpBackend implements Backend {
     return this.close();
   }
 
+  #end(why: string): void {
+    this.#term.closed = why;
+    this.#door.options.tensors?.close();
+  }
+
   #checkOpen(): void {
-    if (this.#closed !== undefined) throw new ClosedError("world", this.#closed);
+    if (this.#term.closed !== undefined) throw new ClosedError("world", this.#term.closed);
   }
 }

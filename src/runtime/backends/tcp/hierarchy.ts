@@ -100,8 +100,8 @@ export class Hierarchy {
       return;
     }
     const { rank, ranks } = this.#group;
-    const { hostMark: mark, hierarchy: mode, folder } = this.#context.options;
-    this.#setup = new HostSetup({ rank, size: ranks.length, mark, mode, folder }, ways.gather);
+    const { hostMark: mark, hierarchy: mode, folder, tensors } = this.#context.options;
+    this.#setup = new HostSetup({ rank, size: ranks.length, mark, mode, folder, tensors }, ways.gather);
     this.#setup.start((setup) => {
       this.#setup = undefined;
       const place = this.#settle(setup);

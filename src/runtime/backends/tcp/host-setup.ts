@@ -3,12 +3,13 @@
  * host makes a file, and the others map it. All do, or none: afterwards every member knows which it is, so that all make
  * their collectives the same way. It is part of the group's first call that may use it, and the file has lost its name then.
  */
-
+import { createHash } from "node:crypto";
 import {
   createHostMemory,
   HOST_MARK_BYTES,
   type HostLayout,
   HostMemory,
+  type HostTensors,
   hostMemoryAt,
   layoutOf,
   ownRow,
@@ -24,6 +25,10 @@ import { HIERARCHY_MODES, type HierarchyMode } from "./tcp-handle.ts";
 const SLOTS = 2 ** 25;
 const SLOTS_OF_ROUND = 2 ** 20;
 const PATH_BYTES = 256;
+/** Of the name of what its tensors lie in. */
+const NAME_BYTES = 16;
+/** What a rank says of the memory. */
+const MAPPED = { none: 0, memory: 1, tensors: 2 } as const;
 
 /** Runs a schedule of the group. */
 export type RunGathering = (
@@ -40,6 +45,7 @@ export interface SetupParts {
   readonly mark: Buffer | undefined;
   readonly mode: HierarchyMode;
   readonly folder: string | undefined;
+  readonly tensors: HostTensors | undefined;
 }
 
 /** What came of it: no memory where none is shared, with the reason. */
@@ -63,24 +69,34 @@ export class HostSetup {
   }
 
   start(done: (setup: Setup) => void): void {
-    const { rank, size, mark, mode } = this.#parts;
-    const own = new Uint8Array(1 + HOST_MARK_BYTES);
+    const { rank, size, mark, mode, tensors } = this.#parts;
+    const own = new Uint8Array(1 + HOST_MARK_BYTES + NAME_BYTES);
     own[0] = HIERARCHY_MODES.indexOf(mode);
     // Who is nowhere is alone.
     own.set(mark ?? Buffer.from(`nowhere ${rank}`.padEnd(HOST_MARK_BYTES)), 1);
+    own.set(nameOf(tensors), 1 + HOST_MARK_BYTES);
     this.#gather(0, own, (all) => {
       const modes = all.map(([first = 0]) => HIERARCHY_MODES[first] ?? "off");
       const agreed = modes.includes("off") ? "off" : modes.includes("on") ? "on" : "auto";
-      const marks = all.map((bytes) => Buffer.from(bytes.subarray(1)).toString("hex"));
+      const marks = all.map((bytes) => Buffer.from(bytes.subarray(1, 1 + HOST_MARK_BYTES)).toString("hex"));
       const layout = layoutOf(marks, rank);
+      const isSame = (member: number) =>
+        all[member]?.subarray(1 + HOST_MARK_BYTES).every((byte, i) => byte === own[1 + HOST_MARK_BYTES + i]);
+      const row = ownRow(layout);
+      const shared = row.length > 1 && row.every(isSame) ? tensors : undefined;
       const flat = (why: string) => this.#end(done, { layout, mode: agreed, memory: undefined, why });
       if (agreed === "off") flat("it is switched off");
       else if (layout.hosts.length === size) flat("no two ranks share a host");
-      else this.#share(layout, (memory, why) => this.#end(done, { layout, mode: agreed, memory, why }));
+      else this.#share(layout, shared, (memory, why) => this.#end(done, { layout, mode: agreed, memory, why }));
     });
   }
 
-  #share(layout: HostLayout, done: (memory: HostMemory | undefined, why: string) => void): void {
+  /** @param tensors that all of this host have opened */
+  #share(
+    layout: HostLayout,
+    tensors: HostTensors | undefined,
+    done: (memory: HostMemory | undefined, why: string) => void,
+  ): void {
     const row = ownRow(layout);
     const { size, folder } = this.#parts;
     const path = new Uint8Array(PATH_BYTES);
@@ -104,15 +120,20 @@ export class HostSetup {
             row.length,
             layout.column,
             Math.max(row.length, layout.hosts.length),
+            tensors,
           );
         } catch (error) {
           problem = (error as Error).message;
         }
       }
-      this.#gather(2, Uint8Array.of(this.#memory === undefined ? 0 : 1), (mapped) => {
-        const without = mapped.findIndex(([has]) => has !== 1);
+      const memory = this.#memory;
+      const has = memory === undefined ? MAPPED.none : memory.hasTensors ? MAPPED.tensors : MAPPED.memory;
+      this.#gather(2, Uint8Array.of(has), (mapped) => {
+        const without = mapped.findIndex(([theirs]) => theirs === MAPPED.none);
         if (without < 0) {
-          done(this.#memory, "");
+          if (memory !== undefined)
+            memory.sharesTensors = row.every((member) => mapped[member]?.[0] === MAPPED.tensors);
+          done(memory, "");
           return;
         }
         this.#memory?.close();
@@ -151,4 +172,9 @@ export class HostSetup {
       done(Array.from({ length: size }, (_, member) => all.subarray(member * own.length, (member + 1) * own.length)));
     });
   }
+}
+
+function nameOf(tensors: HostTensors | undefined): Uint8Array {
+  if (tensors === undefined) return new Uint8Array(NAME_BYTES);
+  return createHash("sha256").update(tensors.name).digest().subarray(0, NAME_BYTES);
 }

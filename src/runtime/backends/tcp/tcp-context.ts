@@ -2,6 +2,7 @@
 import type { ChoraleError } from "../../../core/index.ts";
 import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
+import type { HostTensors } from "../../hosts/index.ts";
 import type { FlightLog } from "./flight-recorder.ts";
 import type { GroupKey, Head } from "./frame.ts";
 import type { HostTurns } from "./host-turns.ts";
@@ -28,6 +29,8 @@ export interface TcpRankOptions {
   readonly sendThread: SendThreadMode;
   readonly hostMark: Buffer | undefined;
   readonly folder: string | undefined;
+  /** In which ranks of a host can read each other's, where they can. */
+  readonly tensors: HostTensors | undefined;
 }
 
 export interface TcpContext {

@@ -37,7 +37,7 @@ import { lateText, MemberNews, withStrands } from "./member-news.ts";
 import { callMismatch, isSameCall, located, pairMismatch } from "./mismatch.ts";
 import { PlanFrames } from "./plan-frames.ts";
 import type { FrameTaker, TcpContext } from "./tcp-context.ts";
-import { type CallParts, describeCall, PendingCall, type TcpWork } from "./tcp-work.ts";
+import { type CallParts, describeCall, PendingCall, type TcpWork, useOf } from "./tcp-work.ts";
 import { untilDelivered } from "./undelivered.ts";
 
 /** After this long it says so to the person who runs the program, ms. */
@@ -75,6 +75,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   #issuing: PendingCall | undefined;
   #isAdvancing = false;
   #lookedAt = 0;
+  readonly useOf = (buffer: ArrayBufferLike): string | undefined => useOf(this.#pending, buffer);
 
   constructor(context: TcpContext, group: string, ranks: readonly number[], key: GroupKey, label: string) {
     const rank = ranks.indexOf(context.options.rank);

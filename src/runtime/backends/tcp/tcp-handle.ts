@@ -1,5 +1,6 @@
 /** What the ranks of one generation get from their launcher. */
 import type { HostHandle } from "../../comm/index.ts";
+import type { GrowingArena } from "../../memory/index.ts";
 
 /** Whether ranks of a host use its memory: where it is known to be faster, always, or never. */
 export const HIERARCHY_MODES = ["auto", "on", "off"] as const;
@@ -16,6 +17,8 @@ export interface TcpHandle extends HostHandle {
   readonly salt?: string;
   /** Folder of the ranks' flight logs on this host; absent where there was no room for one. */
   readonly flightFolder: string | undefined;
+  /** In which ranks of this host have tensors that the others can read; absent where there was no room for it. */
+  readonly tensors?: GrowingArena | undefined;
 }
 
 /** What `attach` takes; `launch` takes the same as `backendOptions`. */

@@ -2,13 +2,15 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { hostname, tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { FormatError, invariant } from "../../../core/index.ts";
 import { FLIGHT_SCHEMA_VERSION, type FlightDump, type HostSpec } from "../../comm/index.ts";
+import { createHostTensors } from "../../hosts/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../../memory/index.ts";
 import { readFlightLog } from "./flight-recorder.ts";
 import type { TcpHandle } from "./tcp-handle.ts";
 
+const MEMORY_FOLDER = "/dev/shm";
 const SECRET_BYTES = 32;
 const KIND = "chorale-flight";
 const SALT = /^[0-9a-f]{64}$/;
@@ -18,7 +20,7 @@ const failed = new Map<string, Map<number, string>>();
 
 export function createTcpHost({ ranks, generation, worldSecret }: HostSpec): TcpHandle {
   const drawn = randomBytes(SECRET_BYTES).toString("hex");
-  const own = { kind: "tcp", ranks, generation, flightFolder: makeFolder() } as const;
+  const own = { kind: "tcp", ranks, generation, ...makeFiles(ranks) } as const;
   if (worldSecret === undefined) return { ...own, secret: drawn };
   return { ...own, salt: drawn, secret: secretOf(worldSecret, generation, drawn) };
 }
@@ -42,11 +44,19 @@ export function adoptTcpHost(published: unknown, worldSecret: string): TcpHandle
     throw new FormatError("what the first rank's host published", "is no world of the tcp backend");
   }
   const secret = secretOf(worldSecret, generation, salt);
-  return { kind, ranks, generation, salt, secret, flightFolder: makeFolder() };
+  return { kind, ranks, generation, salt, secret, ...makeFiles(ranks) };
+}
+
+/** What the ranks of this host share. */
+function makeFiles(ranks: number): Pick<TcpHandle, "flightFolder" | "tensors"> {
+  const flightFolder = makeFolder();
+  // Not on a disk, to which all that is written in a tensor would go.
+  const isMemory = flightFolder !== undefined && dirname(flightFolder) === MEMORY_FOLDER;
+  return { flightFolder, tensors: ranks > 1 && isMemory ? createHostTensors(flightFolder) : undefined };
 }
 
 function makeFolder(): string | undefined {
-  for (const folder of ["/dev/shm", tmpdir()]) {
+  for (const folder of [MEMORY_FOLDER, tmpdir()]) {
     try {
       return makeOwnFolder(folder, KIND, "flight files");
     } catch {

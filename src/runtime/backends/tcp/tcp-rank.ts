@@ -145,6 +145,11 @@ export class TcpRank implements TcpContext {
     return undefined;
   }
 
+  /** Which pending call uses a buffer, if any. */
+  useOf(buffer: ArrayBufferLike): string | undefined {
+    return [...this.#groups.values()].map(({ driver }) => driver.useOf(buffer)).find((use) => use !== undefined);
+  }
+
   retire(group: FrameTaker): void {
     const key = keyOf(group.key);
     this.#groups.delete(key);

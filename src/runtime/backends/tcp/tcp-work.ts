@@ -125,3 +125,9 @@ export class PendingCall {
 export function describeCall({ parts: { arrival, work } }: PendingCall): string {
   return `${describeWords(arrival.print.call, arrival.print.count >>> 0)} #${work.seq}`;
 }
+
+/** Which of some calls uses a buffer, if any: `all_reduce(f32[4], sum) #0 of group tp`. */
+export function useOf(calls: readonly PendingCall[], buffer: ArrayBufferLike): string | undefined {
+  const call = calls.find(({ parts }) => parts.uses.some(({ region }) => region.storage === buffer));
+  return call && `${describeCall(call)} of group ${call.parts.work.group}`;
+}

@@ -1,0 +1,136 @@
+/** Tensors that the ranks of a host read of each other: right results however soon they change again, a rank that dies, what is left. */
+import { existsSync, readdirSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { launch } from "../../world/launch.ts";
+import type { World } from "../../world/world.ts";
+
+/** Files and folders of this process in /dev/shm: it is their maker. */
+const ownFiles = () => readdirSync("/dev/shm").filter((name) => name.includes(`-${process.pid}-`));
+
+describe.skipIf(!existsSync("/dev/shm"))("tensors that ranks of a host share (Linux)", () => {
+  it("can change as soon as a call has ended, and be freed", { timeout: 60_000 }, async () => {
+    const ranks = await launch({
+      ranks: 3,
+      backend: "tcp",
+      data: {},
+      timeoutMs: 60_000,
+      run: async (world: World) => {
+        const { comm, rank, size } = world;
+        const { readdirSync, readFileSync } = await import("node:fs");
+        await comm.barrier();
+        const count = 300_001;
+        const [x, y] = [world.tensor("i32", [count]), world.tensor("i32", [count])];
+        const all = world.tensor("i32", [size * count]);
+        // Some lie elsewhere: who reads what where changes from call to call.
+        const own = new Int32Array(count);
+        const problems: string[] = [];
+        const check = (what: string, data: ArrayLike<number>, expected: (i: number) => number) => {
+          for (let i = 0; i < data.length; i += 997) {
+            if (data[i] !== expected(i)) problems.push(`${what}: element ${i} is ${data[i]} and not ${expected(i)}`);
+          }
+        };
+        for (let round = 0; round < 12; round++) {
+          const input = round % 4 === rank ? own : x.data;
+          const output = round % 3 === rank && input !== own ? own : y.data;
+          for (let i = 0; i < count; i++) input[i] = i + round + rank;
+          await comm.allReduce(input, { output });
+          input.fill(-1);
+          check(`out of place, round ${round}`, output, (i) => 3 * (i + round) + 3);
+          x.data.fill(rank + round);
+          comm.allReduce(x).wait();
+          check(`in place, round ${round}`, x.data, () => 3 + 3 * round);
+          x.data.fill(rank);
+          comm.allGather(x, { output: all }).wait();
+          x.data.fill(-1);
+          check(`gathered, round ${round}`, all.data, (i) => Math.floor(i / count));
+          comm.broadcast(all, { root: 1 }).wait();
+          all.data.fill(rank);
+          comm.reduceScatter(all, { output: y }).wait();
+          all.data.fill(-1);
+          check(`scattered, round ${round}`, y.data, () => 3);
+          x.data.fill(round);
+          comm.reduce(x, { root: 2 }).wait();
+          check(`reduced, round ${round}`, x.data, () => (rank === 2 ? 3 * round : round));
+        }
+        const late = comm.allReduce(x);
+        let use = "";
+        try {
+          world.free(x);
+        } catch (error) {
+          use = (error as Error).message;
+        }
+        await late;
+        const view = x.data;
+        world.free(x);
+        const again = world.tensor("i32", [count]);
+        const deleted = readFileSync("/proc/self/maps", "latin1").match(/chorale-flight\S+\/chorale\S+ \(deleted\)/g);
+        const folders = readdirSync("/dev/shm").filter((name) => name.includes(`-${process.ppid}-`));
+        return {
+          problems,
+          kinds: [y, again, world.tensor("f32", [4])].map(({ storage }) => storage.kind),
+          use: /in use by all_reduce/.test(use),
+          freed: view.length,
+          zeros: again.data.every((value) => value === 0),
+          isMapped: (deleted ?? []).length > 0,
+          files: folders.flatMap((name) => readdirSync(`/dev/shm/${name}`)).filter((name) => !name.startsWith("rank-")),
+        };
+      },
+    });
+    for (const one of ranks) {
+      expect(one).toEqual({
+        problems: [],
+        kinds: ["shared", "shared", "private"],
+        use: true,
+        freed: 0,
+        zeros: true,
+        isMapped: true,
+        files: [],
+      });
+    }
+    expect(ownFiles()).toEqual([]);
+  });
+
+  it("are refused after a rank has died, and those of the next generation are shared again", {
+    timeout: 60_000,
+  }, async () => {
+    const told = await launch({
+      ranks: 3,
+      backend: "tcp",
+      onFailure: "shrink",
+      onOutput: () => {},
+      data: {},
+      timeoutMs: 60_000,
+      run: async (first: World) => {
+        let world = first;
+        const x = world.tensor("f32", [2_000_000]);
+        const values = x.data.fill(1);
+        let code = "";
+        try {
+          for (let calls = 0; ; calls++) {
+            if (world.rank === 1 && calls === 5) process.kill(process.pid, "SIGKILL");
+            if (world.rank === 0) world.comm.allReduce(x, { op: "max" }).wait();
+            else await world.comm.allReduce(x, { op: "max" });
+          }
+        } catch (error) {
+          code = (error as { code?: string }).code ?? "";
+          world = await world.rebuild();
+        }
+        let refused = "";
+        try {
+          world.comm.allReduce(x).wait();
+        } catch (error) {
+          refused = (error as { code?: string }).code ?? "";
+        }
+        // What was kept of it can still be read.
+        const last = values.at(-1);
+        const y = world.tensor("f32", [2_000_000]);
+        y.data.fill(world.rank + 1);
+        await world.comm.allReduce(y);
+        return [code, refused, last, y.storage.kind, y.data.every((value) => value === 3)];
+      },
+    });
+    const expected = ["RANK_FAILED", "CLOSED", 1, "shared", true];
+    expect(told).toEqual([expected, expected]);
+    expect(ownFiles()).toEqual([]);
+  });
+});
