@@ -56,7 +56,7 @@ export class CallMeeting {
     Atomics.store(words, at, this.#awaited);
   }
 
-  /** Whether all members have brought their parts, of calls that were found to be the same. */
+  /** Whether all members have brought their parts. */
   get isFull(): boolean {
     const words = this.#group.arena.words();
     for (const at of this.#half.meetings) if (Atomics.load(words, at) !== this.#awaited) return false;
@@ -66,14 +66,13 @@ export class CallMeeting {
   /** Whether all members have brought the same call. Where not, one may have made it in another way, or another call. */
   hasMet(): boolean {
     const arrival = this.#arrival;
-    if (arrival === undefined) return false;
+    if (arrival === undefined || !this.isFull) return false;
     const words = this.#group.arena.words();
     const seq = arrival.seq | 0;
     const { call, count, hash } = arrival.print;
     for (const at of this.#half.meetings) {
-      if (Atomics.load(words, at) !== this.#awaited || words[at + MEETING.seq] !== seq) return false;
-      if (words[at + MEETING.call] !== call || words[at + MEETING.count] !== count) return false;
-      if (words[at + MEETING.hash] !== hash) return false;
+      if (words[at + MEETING.seq] !== seq || words[at + MEETING.call] !== call) return false;
+      if (words[at + MEETING.count] !== count || words[at + MEETING.hash] !== hash) return false;
     }
     return true;
   }

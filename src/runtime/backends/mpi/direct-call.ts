@@ -1,7 +1,8 @@
 /**
  * Collectives inside a host of tensors that lie in memory which its ranks share (runtime/memory): each rank says where its own are,
  * and when all have, each takes what it is to have straight from the others' inputs, with no copy on the way. Where a tensor of one
- * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise.
+ * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise; but a
+ * short input of an all-reduce is copied to where the others can read it.
  */
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
@@ -13,16 +14,12 @@ import type { HostCall } from "./host-call.ts";
 import type { Activity, BringPlace, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 
-/**
- * Whether a call is made so where it can be: smaller ones are made faster by what meets less often, as an all-reduce does that
- * goes the short way (bench/results/mpi-two-cores-2026-11-28.md).
- */
-export const isLargeEnough = (op: string, sizeBytes: number): boolean =>
-  sizeBytes >= (op === "all_reduce" ? 256 : 64) * 1024;
+/** Whether a call is made so where it can be: smaller ones are made faster by what meets less often. */
+export const isLargeEnough = (sizeBytes: number): boolean => sizeBytes >= 64 * 1024;
 /** What is read in a look at the call, about: that is short, and a call of several small parts takes one. */
 const LOOK_BYTES = 1024 * 1024;
-/** What is reduced at a time: it fits what a rank has room for in the arena. */
-const REDUCED_BYTES = PIECE_BYTES / 2;
+/** What a rank has room for in the arena. */
+const SHARE_BYTES = PIECE_BYTES / 2;
 /** How often a look at the call looks whether the others have come as far. */
 const SPINS = 16;
 
@@ -38,6 +35,8 @@ export class DirectCall implements Activity {
   readonly #call: HostCall;
   readonly #options: DirectOptions;
   readonly #partBytes: number;
+  /** Whether the shares of an all-reduce are left in the arena: then nobody reads the results, and nobody waits for who does. */
+  readonly #sharesApart: boolean;
   readonly #meeting: CallMeeting;
   /** In this look at the call. */
   #readBytes = 0;
@@ -50,6 +49,7 @@ export class DirectCall implements Activity {
     this.#call = call;
     this.#options = options;
     this.#partBytes = call.count * sizeOf(call.dtype);
+    this.#sharesApart = call.op === "all_reduce" && shareOf(this.#partBytes, call.size, 0)[1] <= SHARE_BYTES;
     this.#meeting = new CallMeeting(group);
   }
 
@@ -58,13 +58,13 @@ export class DirectCall implements Activity {
     return this.#instead?.stepped ?? true;
   }
 
-  bring(_mpi?: BringPlace, arrival?: Arrival): void {
+  bring({ library }: BringPlace, arrival?: Arrival): void {
     const { arena, me } = this.#group;
     const { send, recv } = this.#call;
     const isSafe = this.#isSafe();
     const words = arena.words();
     const at = this.#meeting.take().meetings[me] ?? 0;
-    words[at + MEETING.send] = isSafe ? arena.offsetOf(send) : 0;
+    words[at + MEETING.send] = isSafe ? arena.offsetOf(send) || this.#copyIn(library.copy) : 0;
     words[at + MEETING.recv] = isSafe ? arena.offsetOf(recv) : 0;
     this.#meeting.tell(arrival);
   }
@@ -74,7 +74,7 @@ export class DirectCall implements Activity {
   }
 
   begin(target: CallTarget): void {
-    if (!this.#meeting.isBrought) this.bring();
+    if (!this.#meeting.isBrought) this.bring(target.mpi);
     this.#target = target;
     this.#group.arena.running.add(this);
     this.#steps = this.#run(target);
@@ -100,17 +100,35 @@ export class DirectCall implements Activity {
     const { op } = this.#call;
     while (!this.#meeting.isFull) yield;
     const inputs = this.#offered(MEETING.send);
-    const outputs = op === "all_reduce" ? this.#offered(MEETING.recv) : [];
+    const outputs = op === "all_reduce" && !this.#sharesApart ? this.#offered(MEETING.recv) : [];
     if (inputs.includes(0) || outputs.includes(0)) {
       this.#instead = this.#options.otherwise();
       return;
     }
     this.#options.directly?.();
     const { copy } = mpi.library;
+    if (this.#sharesApart) {
+      yield* this.#reduceApart(inputs, copy);
+      return;
+    }
     if (op === "reduce_scatter") yield* this.#reducePart(inputs, copy);
     else if (op === "all_reduce") yield* this.#reduceAndShare(inputs, outputs, copy);
     else yield* this.#take(inputs, copy);
     yield* this.#meet();
+  }
+
+  /** Copies an input to where others can read it, if it is short. @returns where; 0 where the call is made otherwise */
+  #copyIn(copy: MemoryCopy): number {
+    if (!this.#sharesApart || this.#partBytes >= PIECE_BYTES) return 0;
+    const { arena, place, ranks, me } = this.#group;
+    const to = arena.input(place, ranks[me] ?? 0, this.#half);
+    copy(arena.address + to, this.#call.send.address, this.#partBytes);
+    return to;
+  }
+
+  /** Which half of what takes turns is the call's. */
+  get #half(): number {
+    return this.#group.rounds.halves.indexOf(this.#meeting.half);
   }
 
   /** Where the members' tensors are; 0 where this rank cannot read them. */
@@ -122,7 +140,7 @@ export class DirectCall implements Activity {
   /** Whether the others can read this rank's input while it writes its result. */
   #isSafe(): boolean {
     const { op, send, recv } = this.#call;
-    if (!overlaps(send, recv)) return true;
+    if (this.#sharesApart || !overlaps(send, recv)) return true;
     const own = this.#group.me * this.#partBytes;
     if (op === "all_reduce") return send.address === recv.address;
     if (op === "all_gather") return send.address === recv.address + own;
@@ -160,11 +178,27 @@ export class DirectCall implements Activity {
     const output = arena.offsetOf(recv);
     const share = arena.share(place, ranks[me] ?? 0, 0);
     const start = me * this.#partBytes;
-    for (let at = 0; at < this.#partBytes; at += REDUCED_BYTES) {
-      const length = Math.min(REDUCED_BYTES, this.#partBytes - at);
+    for (let at = 0; at < this.#partBytes; at += SHARE_BYTES) {
+      const length = Math.min(SHARE_BYTES, this.#partBytes - at);
       this.#reduce(inputs, start + at, output === 0 ? share : output + at, length);
       if (output === 0) copy(recv.address + at, arena.address + share, length);
       if (this.#isLong(length * inputs.length)) yield;
+    }
+  }
+
+  /** Reduces this rank's share of all inputs into the arena, and copies all shares from there once the inputs have been read. */
+  *#reduceApart(inputs: readonly number[], copy: MemoryCopy): Generator<void> {
+    const { arena, place, ranks, me } = this.#group;
+    const { size, recv } = this.#call;
+    const half = this.#half;
+    const [start, end] = shareOf(this.#partBytes, size, me);
+    if (end > start) this.#reduce(inputs, start, arena.share(place, ranks[me] ?? 0, half), end - start);
+    yield* this.#meet();
+    for (let i = 0; i < size; i++) {
+      const member = (me + i) % size;
+      const [from, to] = shareOf(this.#partBytes, size, member);
+      const share = arena.address + arena.share(place, ranks[member] ?? 0, half);
+      if (to > from) yield* this.#copy(copy, recv.address + from, share, to - from);
     }
   }
 
@@ -173,9 +207,9 @@ export class DirectCall implements Activity {
     const { arena, me } = this.#group;
     const { size, recv } = this.#call;
     const [start, end] = shareOf(this.#partBytes, size, me);
-    for (let at = start; at < end; at += REDUCED_BYTES) {
-      this.#reduce(inputs, at, (outputs[me] ?? 0) + at, Math.min(REDUCED_BYTES, end - at));
-      if (this.#isLong(REDUCED_BYTES * size)) yield;
+    for (let at = start; at < end; at += SHARE_BYTES) {
+      this.#reduce(inputs, at, (outputs[me] ?? 0) + at, Math.min(SHARE_BYTES, end - at));
+      if (this.#isLong(SHARE_BYTES * size)) yield;
     }
     yield* this.#meet();
     for (let i = 1; i < size; i++) {

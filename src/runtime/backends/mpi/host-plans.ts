@@ -108,7 +108,7 @@ export class HostGroup implements PlanPlace, CallServing {
       this.#countExchanged(collective);
       return this.#exchange(call, sizeBytes);
     }
-    if (!isLargeEnough(op, sizeBytes)) return this.#measured(call, collective, sizeBytes, mpi);
+    if (!isLargeEnough(sizeBytes)) return this.#measured(call, collective, sizeBytes, mpi);
     return new DirectCall(this, call, {
       directly: () => this.#countExchanged(collective),
       otherwise: () => this.#measured(call, collective, sizeBytes, mpi),
@@ -130,7 +130,7 @@ export class HostGroup implements PlanPlace, CallServing {
 
   /** Which of MPI and the exchange serves a call, where that is known; `undefined` where a plan does, or the ranks or a measurement have to say. */
   serves(collective: ExchangedName, dtype: DType, sizeBytes: number): "mpi" | "exchange" | undefined {
-    if (isLargeEnough(collective, sizeBytes)) return undefined;
+    if (isLargeEnough(sizeBytes)) return undefined;
     if (this.#choices.measures) {
       if (!isToMeasure(collective, sizeBytes)) return "exchange";
       if (!this.#choices.isMeasured(collective)) return undefined;
@@ -151,7 +151,7 @@ export class HostGroup implements PlanPlace, CallServing {
 
   /** The exchange, without copies where all ranks' tensors are where the others can read them. */
   #exchange(call: HostCall, sizeBytes: number): Activity {
-    if (!isLargeEnough(call.op, sizeBytes)) return this.#apart(call);
+    if (!isLargeEnough(sizeBytes)) return this.#apart(call);
     return new DirectCall(this, call, { otherwise: () => this.#apart(call) });
   }
 
