@@ -10,8 +10,13 @@ const [KI, MI, GI] = [2 ** 10, 2 ** 20, 2 ** 30];
 /** Threads and instances of kernels, and the sizes that each can serve. More blocks pay off with more bytes. */
 interface Shapes {
   readonly algorithm: string;
+  /** Fewest and most ranks that it is for: from two on unless told. */
+  readonly ranks?: readonly [least: number, most: number];
   readonly shapes: readonly (readonly [instances: number, shape: string, fromBytes: number, toBytes: number])[];
 }
+
+/** What two phases are for: in one step each of many ranks sends its input to all others. */
+const OF_MANY = [3, Number.POSITIVE_INFINITY] as const;
 
 /** A strand of packets sends and receives; of an all-reduce in packets there are two an instance. */
 const packets = (algorithm: string): Shapes => ({
@@ -38,6 +43,16 @@ const streaming = (algorithm: string): Shapes => ({
     [100, "512.unit64K", 8 * MI, 256 * MI],
   ],
 });
+/** Where a chunk is a share of the message, so are its units; strands that add are more than those that send. */
+const streamingShares = (algorithm: string, instances: number): Shapes => ({
+  algorithm,
+  ranks: OF_MANY,
+  shapes: [
+    [instances, "256.unit16K", 8 * MI, 64 * MI],
+    [instances, "256.unit32K", 32 * MI, 512 * MI],
+    [instances, "256.unit64K", 128 * MI, 4 * GI],
+  ],
+});
 /** Ranks meet before and after: worth it when there is something to move. */
 const direct = (algorithm: string): Shapes => ({
   algorithm,
@@ -49,16 +64,28 @@ const direct = (algorithm: string): Shapes => ({
   ],
 });
 
+const ofMany = (shapes: Shapes): Shapes => ({ ...shapes, ranks: OF_MANY });
+
 const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
   all_reduce: [
     packets("one-shot-packet-all-reduce"),
     direct("two-phase-all-reduce"),
-    streaming("streaming-all-reduce"),
+    { ...streaming("streaming-all-reduce"), ranks: [2, 2] },
+    ofMany(packets("two-phase-packet-all-reduce")),
+    ofMany(direct("one-pass-all-reduce")),
+    streamingShares("streaming-two-phase-all-reduce", 132),
+    streamingShares("staged-all-reduce", 88),
   ],
-  all_gather: [packets("packet-all-gather"), direct("streaming-all-gather"), streaming("staged-all-gather")],
+  all_gather: [
+    packets("packet-all-gather"),
+    direct("streaming-all-gather"),
+    ofMany(direct("one-pass-all-gather")),
+    streaming("staged-all-gather"),
+  ],
   reduce_scatter: [
     packets("packet-reduce-scatter"),
     direct("read-reduce-scatter"),
+    ofMany(direct("one-pass-reduce-scatter")),
     streaming("streaming-reduce-scatter"),
   ],
   all_to_all: [packets("packet-all-to-all"), direct("direct-all-to-all"), streaming("staged-all-to-all")],
@@ -70,9 +97,9 @@ const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
 
 /** Labels of what is worth measuring at a size: `NAME*INSTANCES@SHAPE`. */
 export function deviceCandidates(collective: CollectiveName, numRanks: number, sizeBytes: number): readonly string[] {
-  return (SHAPES[collective] ?? []).flatMap(({ algorithm, shapes }) => {
+  return (SHAPES[collective] ?? []).flatMap(({ algorithm, shapes, ranks: [least, most] = [2, numRanks] }) => {
     const entry = ALGORITHMS.find(({ name }) => name === algorithm);
-    if (entry === undefined || !entry.legal(numRanks)) return [];
+    if (entry === undefined || !entry.legal(numRanks) || numRanks < least || numRanks > most) return [];
     return shapes.flatMap(([instances, shape, from, to]) =>
       sizeBytes >= from && sizeBytes <= to ? [`${algorithm}*${instances}@${shape}`] : [],
     );

@@ -209,9 +209,11 @@ describe("chorale tune OP --backend threads", () => {
 
 describe("candidates on devices", () => {
   it("are algorithms of the collective with shapes that can be kernels, at every size", () => {
-    for (const collective of ["all_reduce", "all_gather", "reduce_scatter"] as const) {
+    for (const [collective, numRanks] of (["all_reduce", "all_gather", "reduce_scatter"] as const).flatMap((one) =>
+      [2, 4].map((n) => [one, n] as const),
+    )) {
       for (let bytes = 64; bytes <= 2 ** 30; bytes *= 4) {
-        const labels = deviceCandidates(collective, 2, bytes);
+        const labels = deviceCandidates(collective, numRanks, bytes);
         expect([collective, bytes, labels.length > 0]).toEqual([collective, bytes, true]);
         for (const label of labels) {
           const { name, instances, shape } = parseServed(label, []);
@@ -220,6 +222,11 @@ describe("candidates on devices", () => {
         }
       }
     }
+    const namesOf = (numRanks: number) =>
+      new Set(deviceCandidates("all_reduce", numRanks, 2 ** 24).map((label) => parseServed(label, []).name));
+    // One step, in which everybody sends everything to everybody, is for two ranks; two phases are for more.
+    expect([2, 4].map((n) => namesOf(n).has("streaming-all-reduce"))).toEqual([true, false]);
+    expect([2, 4].map((n) => namesOf(n).has("staged-all-reduce"))).toEqual([false, true]);
     expect(deviceCandidates("barrier", 2, 1024)).toEqual([]);
     expect(isServed("barrier")).toBe(false);
   });
