@@ -93,12 +93,21 @@ describe("choices", () => {
       const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
       const choices = new Choices({ ...place(2, topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
       expect(choices.choose(collective, "f32", bytes).served.label).toBe(label);
-      // No row names what the library does not have.
-      for (const table of SHIPPED_CHOICES.tables.filter((one) => one.topology === topology))
-        for (const { fromBytes, use } of table.rows)
-          expect(choices.choose(table.collective, "f32", fromBytes).served.label).toBe(use);
     },
   );
+
+  it.each(["threads", "processes"])("of devices name what the library has, ranks as %s", (how) => {
+    const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
+    const tables = SHIPPED_CHOICES.tables.filter(({ topology }) => topology?.endsWith(` ${how}`));
+    expect([...new Set(tables.map(({ ranks }) => ranks[0]))].sort()).toEqual([2, 4]);
+    for (const { collective, ranks, topology = "", rows } of tables) {
+      const choices = new Choices({ ...place(ranks[0], topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
+      for (const { fromBytes, use } of rows) {
+        const found = choices.choose(collective, "f32", fromBytes);
+        expect([topology, ranks, found.served.label]).toEqual([topology, ranks, use]);
+      }
+    }
+  });
 
   it("come from the first document with a table that fits ranks, dtype and topology, by size", () => {
     const own = document(
@@ -233,7 +242,11 @@ describe("serving plans", () => {
         "two-shot-all-reduce",
         "two-shot-read-all-reduce",
         "two-shot-fused-read-all-reduce",
+        "one-pass-all-reduce",
         "two-phase-all-reduce",
+        "two-phase-read-all-reduce",
+        "streaming-two-phase-all-reduce",
+        "staged-all-reduce",
         "ring-all-reduce",
         "bidirectional-ring-all-reduce",
         "multi-ring-all-reduce",

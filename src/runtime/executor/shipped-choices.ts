@@ -5,6 +5,7 @@
 import { COLLECTIVE_NAMES, type CollectiveName } from "../../collectives/index.ts";
 import { MOST_BUILT_RANKS } from "./built-plans.ts";
 import { CHOICES_SCHEMA_VERSION, type ChoiceDocument, type ChoiceTable } from "./choices.ts";
+import { FOUR_DEVICES } from "./four-device-choices.ts";
 
 /** More ranks than any world has. */
 const ANY_RANKS = [1, 1 << 20] as const;
@@ -201,9 +202,20 @@ const PAIRS: readonly ChoiceTable[] = (
   ];
 });
 
+const FOURS: readonly ChoiceTable[] = Object.entries(FOUR_DEVICES).flatMap(([collective, found]) =>
+  (["threads", "processes"] as const).map((how) => ({
+    backend: "cuda",
+    collective: collective as CollectiveName,
+    ranks: [4, 4],
+    topology: `nvidia-h200 ${how}`,
+    rows: rows(...found.both, ...found[how]),
+  })),
+);
+
 /** NCCL serves what nobody has measured. */
 const CUDA: readonly ChoiceTable[] = [
   ...PAIRS,
+  ...FOURS,
   ...COLLECTIVE_NAMES.map((collective) => ({
     backend: "cuda",
     collective,

@@ -1,0 +1,119 @@
+/**
+ * What serves four H200s over NVLink, by size: bench/results/cuda-backend-4-gpus-2026-11-28.md says how it was measured. NCCL serves
+ * where no plan is 1.03 times as fast, and above the last size that was measured where a plan's scratch grows with the message.
+ */
+import type { CollectiveName } from "../../collectives/index.ts";
+
+const [KI, MI] = [1024, 1024 ** 2];
+
+type Row = readonly [fromBytes: number, use: string];
+/** Small messages go the same way among threads and processes; large ones may reach other ranks' buffers among threads alone. */
+interface ByIsolation {
+  readonly both: readonly Row[];
+  readonly threads: readonly Row[];
+  readonly processes: readonly Row[];
+}
+
+export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
+  all_reduce: {
+    both: [
+      [0, "one-shot-packet-all-reduce*1@256.lines"],
+      [8 * KI + 1, "one-shot-packet-all-reduce*4@256.lines"],
+      [32 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
+      [128 * KI + 1, "one-shot-packet-all-reduce*32@256.lines"],
+      [512 * KI + 1, "two-phase-packet-all-reduce*128@256.lines"],
+      [2 * MI + 1, "two-phase-packet-all-reduce*128@512.lines"],
+    ],
+    threads: [
+      [8 * MI + 1, "two-phase-all-reduce*132@512"],
+      [128 * MI + 1, "nccl"],
+    ],
+    processes: [[32 * MI + 1, "nccl"]],
+  },
+  all_gather: {
+    both: [
+      [0, "packet-all-gather*2@256.lines"],
+      [8 * KI + 1, "packet-all-gather*4@256.lines"],
+      [32 * KI + 1, "packet-all-gather*32@256.lines"],
+      [512 * KI + 1, "packet-all-gather*64@512.lines"],
+      [2 * MI + 1, "packet-all-gather*128@512.lines"],
+    ],
+    threads: [
+      [8 * MI + 1, "streaming-all-gather*66@512"],
+      [32 * MI + 1, "one-pass-all-gather*132@512"],
+    ],
+    processes: [
+      [32 * MI + 1, "staged-all-gather*66@512.unit64K"],
+      [256 * MI + 1, "nccl"],
+    ],
+  },
+  reduce_scatter: {
+    both: [
+      [0, "packet-reduce-scatter*4@256.lines"],
+      [32 * KI + 1, "packet-reduce-scatter*32@256.lines"],
+      [512 * KI + 1, "packet-reduce-scatter*64@512.lines"],
+      [2 * MI + 1, "packet-reduce-scatter*128@512.lines"],
+    ],
+    threads: [
+      [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
+      [128 * MI + 1, "one-pass-reduce-scatter*132@512"],
+    ],
+    processes: [[32 * MI + 1, "nccl"]],
+  },
+  all_to_all: {
+    both: [
+      [0, "packet-all-to-all*2@256.lines"],
+      [8 * KI + 1, "packet-all-to-all*16@256.lines"],
+      [128 * KI + 1, "packet-all-to-all*32@256.lines"],
+      [512 * KI + 1, "packet-all-to-all*64@512.lines"],
+    ],
+    threads: [[2 * MI + 1, "direct-all-to-all*44@512"]],
+    processes: [
+      [2 * MI + 1, "packet-all-to-all*128@512.lines"],
+      [32 * MI + 1, "nccl"],
+    ],
+  },
+  broadcast: {
+    both: [
+      [0, "packet-broadcast*4@256.lines"],
+      [32 * KI + 1, "packet-broadcast*32@256.lines"],
+      [128 * KI + 1, "packet-broadcast*64@512.lines"],
+      [512 * KI + 1, "nccl"],
+    ],
+    threads: [],
+    processes: [],
+  },
+  reduce: {
+    both: [
+      [0, "packet-reduce*4@256.lines"],
+      [32 * KI + 1, "packet-reduce*32@256.lines"],
+      [128 * KI + 1, "packet-reduce*64@512.lines"],
+      [2 * MI + 1, "nccl"],
+    ],
+    threads: [],
+    processes: [],
+  },
+  gather: {
+    both: [
+      [0, "packet-gather*4@256.lines"],
+      [32 * KI + 1, "packet-gather*32@256.lines"],
+      [512 * KI + 1, "packet-gather*128@512.lines"],
+      [2 * MI + 1, "packet-gather*64@512.lines"],
+      [8 * MI + 1, "staged-gather*66@512.unit64K"],
+      [64 * MI + 1, "nccl"],
+    ],
+    threads: [],
+    processes: [],
+  },
+  scatter: {
+    both: [
+      [0, "packet-scatter*4@256.lines"],
+      [32 * KI + 1, "packet-scatter*32@256.lines"],
+      [512 * KI + 1, "packet-scatter*64@512.lines"],
+      [8 * MI + 1, "staged-scatter*66@512.unit64K"],
+      [32 * MI + 1, "nccl"],
+    ],
+    threads: [],
+    processes: [],
+  },
+};
