@@ -37,6 +37,7 @@ import { GroupEngine } from "./group-engine.ts";
 import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";
 import { deathOf, failRank, MAX_RANKS, markRankFailed, rankBlock, wake } from "./host.ts";
+import { largeMove } from "./large-move.ts";
 import { GROUP, groupLayout, LINE, MAGIC, MEETING, MESSAGE, MESSAGE_STATE, PAIR, RANK, SLOT, WORLD } from "./layout.ts";
 import { noteEnded } from "./memory-pressure.ts";
 import { messageWord } from "./pair-channels.ts";
@@ -114,6 +115,7 @@ export class ThreadsBackend implements Backend {
     const { waiting } = this.#heap;
     this.#wasm = instantiate<ProtocolExports>(handle.module, handle.memory, {
       wake: (door = 0) => waiting.notify(words, (door >>> 0) / 4),
+      moveLarge: largeMove(this.#heap),
     });
     this.#heap.useZero((address, bytes) => {
       this.#wasm.zero(address, bytes);

@@ -257,6 +257,7 @@ function addZero(module: ModuleBuilder): void {
 export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
   const module = new ModuleBuilder();
   const wake = wakes === "call" ? module.importFunction("wake", signature(1, 0)) : undefined;
+  const moveLarge = module.importFunction("moveLarge", signature(3, 0));
   const typeIndex = addReduceKernels(module);
   const ring = addRing(module, wake, "nobody");
   const ringEnded = addRing(module, wake, "whoIsPast");
@@ -264,7 +265,7 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
   const arrived = addArrived(module, addRing(module, wake, "whoHasFinished"));
   const finish = addFinish(module);
   const finished = addFinished(module, ringEnded);
-  const copy = addCopy(module, "copy");
+  const copy = addCopy(module, "copy", moveLarge);
   const machine = addStrandMachine(module, { kernelType: typeIndex, copy, ring });
   addWiden(module);
   addZero(module);

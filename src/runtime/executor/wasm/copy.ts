@@ -1,11 +1,15 @@
 /** The copy between two stretches of memory: SIMD loads and stores, because `memory.copy` is slow on shared memories. */
 import type { FunctionBuilder, ModuleBuilder } from "./assembler.ts";
 
+/** From so many bytes on, the host's own move is faster (bench/results/threads-moves-2026-11-28.md). */
+export const LEAST_LARGE_BYTES = 512 * 1024;
+
 /**
  * Adds `(to, from, bytes)`. What is aligned to 8 bytes on both sides is never stored in smaller pieces: packets may be
  * copied while their reader polls.
+ * @param moveLarge the same from `LEAST_LARGE_BYTES` on
  */
-export function addCopy(module: ModuleBuilder, exportName?: string): FunctionBuilder {
+export function addCopy(module: ModuleBuilder, exportName?: string, moveLarge?: FunctionBuilder): FunctionBuilder {
   return module.function(
     { params: ["i32", "i32", "i32"], results: [] },
     (f) => {
@@ -19,6 +23,10 @@ export function addCopy(module: ModuleBuilder, exportName?: string): FunctionBui
             f.get(bytes).i32(width).op("i32.sub").set(bytes).br(0);
           }),
         );
+      if (moveLarge !== undefined) {
+        f.get(bytes).i32(LEAST_LARGE_BYTES).op("i32.ge_u");
+        f.if(() => f.get(to, from, bytes).call(moveLarge).op("return"));
+      }
       step(128, () => {
         for (let i = 0; i < 128; i += 16) f.get(to, from).mem("v128.load", i).mem("v128.store", i);
       });
