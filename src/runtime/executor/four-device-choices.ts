@@ -22,13 +22,17 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [32 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
       [128 * KI + 1, "one-shot-packet-all-reduce*32@256.lines"],
       [512 * KI + 1, "two-phase-packet-all-reduce*128@256.lines"],
-      [2 * MI + 1, "two-phase-packet-all-reduce*128@512.lines"],
     ],
     threads: [
-      [8 * MI + 1, "two-phase-all-reduce*132@512"],
+      [2 * MI + 1, "two-phase-packet-all-reduce*128@608.lines"],
+      [8 * MI + 1, "one-pass-all-reduce*128@512"],
+      [32 * MI + 1, "two-phase-all-reduce*128@512"],
       [128 * MI + 1, "nccl"],
     ],
-    processes: [[32 * MI + 1, "nccl"]],
+    processes: [
+      [2 * MI + 1, "two-phase-packet-all-reduce*256@512.lines"],
+      [32 * MI + 1, "nccl"],
+    ],
   },
   all_gather: {
     both: [
@@ -39,11 +43,12 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [2 * MI + 1, "packet-all-gather*128@512.lines"],
     ],
     threads: [
-      [8 * MI + 1, "streaming-all-gather*66@512"],
-      [32 * MI + 1, "one-pass-all-gather*132@512"],
+      [8 * MI + 1, "one-pass-all-gather*128@256"],
+      [32 * MI + 1, "one-pass-all-gather*132@1024"],
     ],
     processes: [
       [32 * MI + 1, "staged-all-gather*66@512.unit64K"],
+      [128 * MI + 1, "staged-all-gather*66@512.unit128K"],
       [256 * MI + 1, "nccl"],
     ],
   },
@@ -52,13 +57,16 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [0, "packet-reduce-scatter*4@256.lines"],
       [32 * KI + 1, "packet-reduce-scatter*32@256.lines"],
       [512 * KI + 1, "packet-reduce-scatter*64@512.lines"],
-      [2 * MI + 1, "packet-reduce-scatter*128@512.lines"],
     ],
     threads: [
       [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
-      [128 * MI + 1, "one-pass-reduce-scatter*132@512"],
+      [128 * MI + 1, "read-reduce-scatter*132@256.u8"],
     ],
-    processes: [[32 * MI + 1, "nccl"]],
+    processes: [
+      [2 * MI + 1, "packet-reduce-scatter*128@512.lines"],
+      [8 * MI + 1, "packet-reduce-scatter*256@512.lines"],
+      [32 * MI + 1, "nccl"],
+    ],
   },
   all_to_all: {
     both: [
@@ -100,7 +108,7 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [512 * KI + 1, "packet-gather*128@512.lines"],
       [2 * MI + 1, "packet-gather*64@512.lines"],
       [8 * MI + 1, "staged-gather*66@512.unit64K"],
-      [64 * MI + 1, "nccl"],
+      [32 * MI + 1, "nccl"],
     ],
     threads: [],
     processes: [],

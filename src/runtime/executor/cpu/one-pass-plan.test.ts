@@ -31,6 +31,7 @@ describe("plans of one pass", () => {
     const found = wanted.filter((entry) => onePassOps(planOf(entry.make({ numRanks: 4 }))) !== undefined);
     expect(found.map(({ name }) => name)).toEqual([
       "two-shot-fused-read-all-reduce",
+      "one-pass-all-reduce",
       "one-pass-all-gather",
       "one-pass-reduce-scatter",
       "one-pass-broadcast",
