@@ -22,6 +22,8 @@ const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 
 console.log(`hierarchy seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
 
 const folder = scratchFolder("hierarchy");
+/** Parts are read where they lie from here on: sooner than in a world, whose are large. */
+const LEAST_BYTES = 256 * 1024;
 /** Of all tensors of a host. */
 const TENSOR_BYTES = 128 * 2 ** 20;
 const PRINT = { call: 3, count: 4, hash: 5 };
@@ -46,7 +48,9 @@ class Members {
     this.paths = arenas.map(({ path }) => path);
     const size = marks.length;
     const files = arenas.map(() => createHostTensors(folder, TENSOR_BYTES));
-    const tensors = this.layouts.map(({ host }) => new HostTensors(files[host] as NonNullable<(typeof files)[number]>));
+    const tensors = this.layouts.map(
+      ({ host }) => new HostTensors(files[host] as NonNullable<(typeof files)[number]>, LEAST_BYTES),
+    );
     const areShared = tensors.map((one) => one.share());
     this.tensors = tensors;
     this.places = this.layouts.map((layout, rank) => {

@@ -152,9 +152,10 @@ export class HostMemory {
     return this.#tensors !== undefined;
   }
 
-  /** Where all members find a tensor of this rank; 0 where they cannot. */
-  whereAllFind(span: Span): number {
-    const at = this.sharesTensors ? (this.#tensors?.offsetOf(span) ?? 0) : 0;
+  /** Where all members find a tensor of this rank, in a call with parts of so many bytes; 0 where they do not look for it. */
+  whereAllFind(span: Span, partBytes: number): number {
+    const { leastBytes = Number.POSITIVE_INFINITY } = this.#tensors ?? {};
+    const at = this.sharesTensors && partBytes >= leastBytes ? (this.#tensors?.offsetOf(span) ?? 0) : 0;
     return at === 0 ? 0 : this.#tensorsAt + at;
   }
 

@@ -20,8 +20,11 @@ import {
 const MAX_BYTES = 3 * 2 ** 30;
 /** With less there is no use in it. */
 const LEAST_BYTES = 16 * 2 ** 20;
-/** Parts from here on are read where they lie, if they can be: with smaller ones, ranks would rather copy than wait for each other. */
-export const LEAST_LENT_BYTES = 256 * 1024;
+/**
+ * Parts from here on are read where they lie, if they can be. With smaller ones that is slower than copying them, by a quarter at most
+ * (bench/results/tcp-gloo-hosts-16-cores-2026-11-28.md).
+ */
+const LEAST_LENT_BYTES = 4 * 2 ** 20;
 /** What stands before the tensors: the word that counts who has come. */
 const FIRST_BYTES = PAGE_BYTES;
 const COME_WORD = 0;
@@ -45,6 +48,8 @@ export function createHostTensors(folder: string, mostBytes: number = MAX_BYTES)
 
 export class HostTensors {
   readonly limitBytes: number;
+  /** Parts from here on are read where they lie. */
+  readonly leastBytes: number;
   readonly #arena: GrowingArena;
   readonly #open: OpenArena;
   readonly #memory: SharedArrayBuffer;
@@ -54,9 +59,10 @@ export class HostTensors {
   #room: TensorRoom | undefined;
 
   /** @throws FormatError, NativeError, UnavailableError, RangeError where no address space is left */
-  constructor(arena: GrowingArena) {
+  constructor(arena: GrowingArena, leastBytes: number = LEAST_LENT_BYTES) {
     const numPages = arena.limitBytes / PAGE_BYTES;
     this.limitBytes = arena.limitBytes;
+    this.leastBytes = leastBytes;
     this.#arena = arena;
     this.#memory = newSharedMemory(numPages, numPages).buffer;
     this.#open = openGrowingArena(arena, this.#memory);
@@ -90,7 +96,7 @@ export class HostTensors {
       arena: this.#open,
       from,
       to: from + roomBytes,
-      leastBytes: LEAST_LENT_BYTES,
+      leastBytes: this.leastBytes,
     });
     return true;
   }

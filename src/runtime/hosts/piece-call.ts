@@ -5,7 +5,6 @@ import { overlaps, type Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
 import { type HostMemory, LINE_BYTES, OFFER, PIECE_BYTES } from "./host-memory.ts";
-import { LEAST_LENT_BYTES } from "./host-tensors.ts";
 
 export interface PieceCallParts {
   readonly op: CollectiveName;
@@ -62,9 +61,10 @@ export class PieceTools {
     this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.numHosts = parts.layout.hosts.length;
     this.row = parts.layout.hosts[parts.layout.host] ?? [];
-    const lends = parts.partBytes >= LEAST_LENT_BYTES && isReadableMeanwhile(parts);
-    this.lentInput = lends ? parts.memory.whereAllFind(parts.input) : 0;
-    this.lentOutput = lends ? parts.memory.whereAllFind(parts.output) : 0;
+    const { memory, input, output, partBytes } = parts;
+    const lends = isReadableMeanwhile(parts);
+    this.lentInput = lends ? memory.whereAllFind(input, partBytes) : 0;
+    this.lentOutput = lends ? memory.whereAllFind(output, partBytes) : 0;
   }
 
   piece(index: number): Stretch {
