@@ -59,7 +59,8 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [512 * KI + 1, "packet-reduce-scatter*64@512.lines"],
     ],
     threads: [
-      [8 * MI + 1, "read-reduce-scatter*64@256.u8"],
+      [8 * MI + 1, "packet-reduce-scatter*128@512.lines"],
+      [32 * MI + 1, "read-reduce-scatter*64@256.u8"],
       [128 * MI + 1, "read-reduce-scatter*132@256.u8"],
     ],
     processes: [
