@@ -277,6 +277,14 @@ describe("chorale launch", () => {
     const help = await chorale(["--help"]);
     expect(help).toMatchObject({ code: 0, stderr: "" });
     expect(help.stdout).toContain("launch");
+    const commands = [...help.stdout.matchAll(/^ {2}([a-z]+) /gm)].map(([, name]) => name ?? "");
+    expect(commands).toEqual(expect.arrayContaining(["launch", "check", "sim", "compile", "bench", "plan", "synth"]));
+    for (const command of commands.filter((name) => name !== "help")) {
+      const text = (await runCli(command, "--help")).out;
+      expect(text).toContain(`chorale ${command}`);
+      // An empty list is no default that says anything.
+      expect(text, command).not.toMatch(/default:\s+\[\]/);
+    }
     expect((await chorale(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
     expect(existsSync(temporary)).toBe(true);
   });

@@ -20,7 +20,7 @@ export interface Flags {
   readonly redop?: string;
   readonly root: number;
   readonly drive?: Drive;
-  readonly arg: readonly string[];
+  readonly arg?: readonly string[];
   readonly algorithm?: string;
   readonly iterations?: number;
   readonly repeats?: number;

@@ -50,13 +50,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <name>", "what communicates").choices([...LAUNCH_BACKENDS, "all"]).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <how>", "what a rank runs in (thread, but for shm, tcp and mpi: process)").choices(
+      new Option("--isolation <how>", "what a rank runs in (thread; process with shm, tcp and mpi)").choices(
         ISOLATIONS,
       ),
     )
     .option(
       "--backend-option <key=value>",
-      "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
+      "an option of the backend, as in launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
       collect,
     )
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 1K)")
@@ -83,7 +83,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--algorithm <name>",
       "what serves the calls in place of the choice by size (threads): NAME[*INSTANCES][/CHUNKS]",
     )
-    .option("--arg <name=value>", "argument of the program; numRanks is -n's by default", collect, [])
+    .option("--arg <name=value>", "argument of the program; numRanks is -n's by default", collect)
     .option("--check", "check the results and print the number of wrong elements")
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
@@ -98,7 +98,8 @@ async function isProgram(operation: string): Promise<boolean> {
 
 async function run(operation: string, flags: Flags): Promise<number> {
   if (await isProgram(operation)) return (await import("./bench-program.ts")).benchFile(operation, flags);
-  if (flags.arg.length > 0) throw new InvalidArgumentError("--arg", flags.arg.join(" "), "a program's FILE before it");
+  if (flags.arg !== undefined)
+    throw new InvalidArgumentError("--arg", flags.arg.join(" "), "a program's FILE before it");
   const op = parseOperation(operation);
   const all = flags.backend === "all";
   const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [flags.backend];

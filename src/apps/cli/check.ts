@@ -19,10 +19,10 @@ import { loadPlan } from "./program-file.ts";
 import { keepHeapSmall } from "./small-heap.ts";
 
 interface Flags {
-  readonly arg: readonly string[];
+  readonly arg?: readonly string[];
   readonly target?: string;
   readonly expect?: string;
-  readonly promise: readonly string[];
+  readonly promise?: readonly string[];
   readonly strict?: boolean;
   readonly certificate?: boolean;
   readonly json?: boolean;
@@ -41,7 +41,7 @@ interface Result {
 export function configure(command: Command, exit: (code: number) => void): void {
   command
     .argument("<file...>", "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json)")
-    .option("--arg <name=value>", "argument of the program; may be repeated", collect, [])
+    .option("--arg <name=value>", "argument of the program; may be repeated", collect)
     .option("--target <executor>", `also check the limits and defects of an executor: ${TARGETS.join(", ")}`)
     .option(
       "--expect <collective>",
@@ -51,7 +51,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--promise <name>",
       `also check a stronger promise: ${Object.keys(PROMISES).join(", ")}; may be repeated`,
       collect,
-      [],
     )
     .option("--strict", "warnings fail the check too")
     .option(
@@ -70,7 +69,7 @@ function verifyOptions(flags: Flags): VerifyOptions {
     throw new InvalidArgumentError("--target", flags.target, TARGETS.join(", "));
   }
   const promises: { -readonly [K in (typeof PROMISES)[keyof typeof PROMISES]]?: boolean } = {};
-  for (const name of flags.promise) {
+  for (const name of flags.promise ?? []) {
     const key = PROMISES[name as keyof typeof PROMISES];
     if (key === undefined) throw new InvalidArgumentError("--promise", name, Object.keys(PROMISES).join(", "));
     promises[key] = true;
@@ -125,7 +124,7 @@ async function check(file: string, { args, options, flags, alone, collectGarbage
 async function run(files: readonly string[], flags: Flags): Promise<number> {
   const collectGarbage = keepHeapSmall();
   const request = {
-    args: parseProgramArgs(flags.arg),
+    args: parseProgramArgs(flags.arg ?? []),
     options: verifyOptions(flags),
     flags,
     alone: files.length === 1,

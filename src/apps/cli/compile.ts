@@ -24,7 +24,7 @@ import { loadPlan } from "./program-file.ts";
 import { stream } from "./stream.ts";
 
 interface Flags {
-  readonly arg: readonly string[];
+  readonly arg?: readonly string[];
   readonly compat?: "mscclpp";
   readonly target?: "json" | "xml" | "text" | "chorale" | "cuda";
   readonly dtype?: DType;
@@ -39,7 +39,7 @@ interface Flags {
 export function configure(command: Command, exit: (code: number) => void): void {
   command
     .argument("<file...>", "a program (.ts, .js), a plan (.json, .xml) or an algorithm of the library; two with --diff")
-    .option("--arg <k=v>", "an argument of the program, as often as needed", collect, [])
+    .option("--arg <k=v>", "an argument of the program, as often as needed", collect)
     .addOption(
       new Option("--compat <what>", "make exactly what the MSCCL++ 0.9 DSL makes, its mistakes included").choices([
         "mscclpp",
@@ -67,7 +67,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
 }
 
 async function run(files: readonly string[], flags: Flags): Promise<number> {
-  const args = parseProgramArgs(flags.arg);
+  const args = parseProgramArgs(flags.arg ?? []);
   const options = { verify: flags.verify, ...(flags.compat === undefined ? {} : { compat: flags.compat }) };
   if (flags.diff === true) {
     const [a, b, ...more] = files;

@@ -78,14 +78,14 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option("--backend <backend>", "how the ranks communicate").choices(LAUNCH_BACKENDS).default(DEFAULT_BACKEND),
     )
     .addOption(
-      new Option("--isolation <isolation>", "what a rank runs in (thread, but for shm, tcp and mpi: process)").choices(
+      new Option("--isolation <isolation>", "what a rank runs in (thread; process with shm, tcp and mpi)").choices(
         ISOLATIONS,
       ),
     )
     .option("--timeout <seconds>", "end the world when it takes longer", parseSeconds)
     .option(
       "--restarts <n>",
-      `most rebuilds of the world after failures (0; ${DEFAULT_RESTARTS} with --on-failure)`,
+      `rebuild the world after at most this many failures (0; ${DEFAULT_RESTARTS} with --on-failure)`,
       parseCount,
     )
     .addOption(
@@ -99,7 +99,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--min-ranks <n>", "with shrink: end the world when fewer are left (1)", parseRanks)
     .option(
       "--backend-option <key=value>",
-      "what the backend is told, as launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
+      "an option of the backend, as in launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
       collect,
     )
     .option(
@@ -112,23 +112,27 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
     .option(
       "--last-call <seconds>",
-      "with MIN:MAX hosts: how long further ones are awaited once MIN came (10)",
+      "with MIN:MAX hosts: how long to wait for more once MIN have come (10)",
       parseDelay,
     )
-    .option("--host-timeout <seconds>", "a host that is silent for longer is lost (10)", parseSeconds)
-    .option("--tls-ca <file>", "with tcp: connect over TLS, to peers of this authority (PEM; CHORALE_TLS_CA)")
+    .option("--host-timeout <seconds>", "give up a host that is silent for longer (10)", parseSeconds)
+    .option(
+      "--tls-ca <file>",
+      "with tcp: connect over TLS, to peers with certificates of this authority (PEM; CHORALE_TLS_CA)",
+    )
     .option("--tls-cert <file>", "the certificate of this host (PEM; CHORALE_TLS_CERT)")
     .option("--tls-key <file>", "its key, a file of mode 600 (PEM; CHORALE_TLS_KEY)")
     .addOption(
-      new Option("--bind <how>", "CPUs of ranks that are processes: a share each, or a NUMA node's (none)").choices(
-        BINDINGS,
-      ),
+      new Option(
+        "--bind <how>",
+        "bind each rank that is a process to a share of the CPUs, or to a NUMA node's (none)",
+      ).choices(BINDINGS),
     )
     .option(
       "--hostfile <file>",
-      "hosts, one a line (NAME slots=RANKS): starts a launcher on each by ssh; the first is this one",
+      "hosts, one per line (NAME slots=RANKS): starts a launcher on each by ssh; the first is this one",
     )
-    .option("--ssh <command>", "what reaches another host: COMMAND HOST WORDS (ssh)")
+    .option("--ssh <command>", "command that runs words on another host, called as COMMAND HOST WORDS (ssh)")
     .option("--dry-run", "say what would be started where, and start nothing")
     .addOption(new Option("--secret-stdin", "read the secret from standard input, and end with it").hideHelp())
     .option("--log-dir <folder>", "also write what each rank prints to FOLDER/rank-R.out and rank-R.err")
@@ -140,21 +144,21 @@ export function configure(command: Command, exit: (code: number) => void): void 
 Words for the script stand after --: chorale launch -n 4 train.ts -- --epochs 3. On threads, the tensors of all ranks
 together have 4 GiB; --backend-option memoryLimitBytes=1.5G sets less.
 
-Each line that a rank prints comes out as \`[rank] line\`, or as it is with --no-prefix. Unless told otherwise, the first rank that fails ends the
-world: exit code 1. Bad usage ends with 2, and what a backend lacks on this machine (no NCCL, or one that is too old)
-with 3. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
-world.rebuild() in time, run the script from its start with world.generation above 1; what happened is said on stderr.
+Each line that a rank prints comes out as \`[rank] line\`, or as it is with --no-prefix. Unless told otherwise, the first
+rank that fails ends the world: exit code 1. Bad usage ends with 2, and what a backend lacks on this machine (no NCCL, or
+one that is too old) with 3. With --restarts K the world is rebuilt up to K times: ranks that died, or did not call
+world.rebuild() in time, run the script from its start with world.generation above 1; stderr says what happened.
 
 Several hosts (--backend tcp): run the same command on each, with its own --node-rank; the launchers know each other by
 CHORALE_SECRET, or by the file of mode 600 that CHORALE_SECRET_FILE names. Host 0 supervises all ranks. Each launcher prints
-what its own ranks print, and all end with the same code, but for one that a signal ended:
+what its own ranks print, and all end with the same code, except one that a signal ended:
   host 0: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517 train.ts
   host 1: chorale launch -n 4 --backend tcp --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517 train.ts
-With --tls-ca, --tls-cert and --tls-key, on every host alike, all that goes between hosts is encrypted.
-With --nnodes MIN:MAX the world begins with the hosts that have come, goes on without those that are lost while MIN are left
-(--on-failure respawn, or shrink), and is formed anew when a host comes, or comes back: scripts need world.rebuild().
-or let ssh do it, from host 0, with chorale, Node and the script at the same places everywhere:
-  chorale launch --hostfile hosts.txt --backend tcp train.ts     # lines such as: gpu-1 slots=4`,
+Or let ssh do it, from host 0, with chorale, Node and the script at the same places everywhere:
+  chorale launch --hostfile hosts.txt --backend tcp train.ts     # lines such as: gpu-1 slots=4
+With --tls-ca, --tls-cert and --tls-key on every host, all that goes between hosts is encrypted.
+With --nnodes MIN:MAX the world begins with the hosts that have come, goes on without lost ones while MIN are left
+(--on-failure respawn, or shrink), and is formed anew when a host comes, or comes back: scripts need world.rebuild().`,
     )
     .action(async (script: string, args: readonly string[], flags: Flags) => {
       exit(await runLaunch(script, args, flags));

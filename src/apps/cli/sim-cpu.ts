@@ -19,7 +19,7 @@ export interface SimCpuFlags {
   readonly min: string;
   readonly max: string;
   readonly factor: number;
-  readonly arg: readonly string[];
+  readonly arg?: readonly string[];
   readonly json?: boolean;
 }
 
@@ -62,7 +62,7 @@ export async function simulateHere(
       : `fitted on ${stamp.date} by chorale ${stamp.chorale}`;
   const runs: { file: string; plan: ExecutionPlan; rows: CpuSimulation[] }[] = [];
   for (const file of files) {
-    const plan = await loadPlan(file, parseProgramArgs(flags.arg), { verify: false });
+    const plan = await loadPlan(file, parseProgramArgs(flags.arg ?? []), { verify: false });
     provePlan(plan);
     const proof = proofOf(plan);
     const endsAlone = proof?.ok === true && proof.endsAlone();

@@ -55,8 +55,8 @@ interface Flags extends LibraryFlags {
   readonly max: string;
   readonly factor: number;
   readonly dtype: string;
-  readonly arg: readonly string[];
-  readonly fault: readonly string[];
+  readonly arg?: readonly string[];
+  readonly fault?: readonly string[];
   readonly devices?: string;
   readonly params?: string;
   /** The same by its former name. */
@@ -71,7 +71,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
   command
     .argument(
       "[file...]",
-      "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several, also with commas between, are set side by side",
+      "programs (.ts, .js) and plans (chorale's or MSCCL++'s .json); several, or one list with commas, are compared side by side",
     )
     .requiredOption(
       "--topology <what>",
@@ -81,7 +81,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("-e, --max <size>", "last size", "256M")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type of the columns", "f32")
-    .option("--arg <name=value>", "argument of the program; may be repeated", collect, [])
+    .option("--arg <name=value>", "argument of the program; may be repeated", collect)
     .option("--devices <ids>", "device of each rank, comma-separated (default: the accelerators in order)")
     .option("--params <what>", "what things cost: a system's name, or a file that `chorale tune --fit` wrote")
     .addOption(new Option("--parameters <what>").hideHelp())
@@ -101,7 +101,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--fault <what>",
       "slow:LINK:FACTOR (what is left, 0 to 1), dead:RANK@OP or nic:NODE; may be repeated",
       collect,
-      [],
     )
     .option("--trace <file>", "write the last size's run as a trace for Perfetto")
     .option("--chakra <folder>", "write the last size's run as Chakra execution traces, one file a rank")
@@ -189,10 +188,10 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const list =
     measured?.map(({ sizeBytes }) => sizeBytes) ??
     sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
-  const faults: Fault[] = flags.fault.map(parseFault);
+  const faults: Fault[] = (flags.fault ?? []).map(parseFault);
   const inventory = await loadTopology(flags.topology);
   const parameters = await loadParameters(flags.params ?? flags.parameters, flags.topology, inventory);
-  const args = parseProgramArgs(flags.arg);
+  const args = parseProgramArgs(flags.arg ?? []);
   const runs: PlanRun[] = [];
   for (const file of files) {
     const placed = (numRanks: number) => placeRanks(numRanks, inventory, flags.devices?.split(","));
