@@ -82,7 +82,8 @@ export function viewAs<D extends DType>(
 
 /** Allocates a private array of `count` zeros. */
 export function newArray<D extends DType>(dtype: D, count: number): ArrayOf<D> {
-  return new CONSTRUCTORS[dtype](count) as ArrayOf<D>;
+  const TypedArrayOf = CONSTRUCTORS[dtype] ?? CONSTRUCTORS[parseDType(dtype)];
+  return new TypedArrayOf(count) as ArrayOf<D>;
 }
 
 /**

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { checkValues, InvalidArgumentError, Tensor, tensor } from "./index.ts";
+import { checkValues, InvalidArgumentError, newArray, parseSize, Tensor, tensor } from "./index.ts";
 
 describe("tensors of a storage", () => {
   it("lie within it, at both ends", () => {
@@ -20,6 +20,14 @@ describe("tensors of a storage", () => {
         /within the storage, bytes 16 to 32/,
       );
     }
+  });
+});
+
+describe("words of programs without types", () => {
+  it("are refused with what is accepted", () => {
+    expect(() => newArray("f33" as never, 4)).toThrow(/dtype is "f33"; expected one of f32, f64/);
+    expect(() => newArray("toString" as never, 4)).toThrow(/dtype is "toString"; expected one of f32, f64/);
+    expect(() => parseSize(undefined as never)).toThrow(/size is undefined; expected a size such as 512/);
   });
 });
 

@@ -11,7 +11,7 @@ const SUFFIXES = ["", "K", "M", "G", "T", "P"] as const;
  * parseSize("4K") // 4096
  */
 export function parseSize(text: string, argument = "size"): Bytes {
-  const match = /^(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:iB|B)?$/i.exec(text.trim());
+  const match = /^(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:iB|B)?$/i.exec(String(text).trim());
   if (match === null) {
     throw new InvalidArgumentError(argument, text, "a size such as 512, 4K, 1.5M or 2G (K, M, G are 1024-based)");
   }

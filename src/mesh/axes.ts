@@ -25,7 +25,7 @@ export function formatSizes(sizes: AxisSizes): string {
  * @throws InvalidArgumentError with the whole equation
  */
 export function resolveAxes(sizes: AxisSizes, worldSize: number | undefined): readonly Axis[] {
-  const entries = Object.entries(sizes);
+  const entries = Object.entries(sizes ?? {});
   if (entries.length === 0) throw new InvalidArgumentError("axes", sizes, "at least one axis, such as { dp: 1 }");
   for (const [name, size] of entries) {
     // What every object has would be found where axes are looked up by name.

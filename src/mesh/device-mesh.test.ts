@@ -270,8 +270,11 @@ describe("a mesh over nodes", () => {
     expect(mesh.group("dp", 0).ranks).toEqual([0, 4, 8, 12]);
   });
 
-  it("refuses parts that do not multiply, and axes in two places", () => {
+  it("refuses parts that do not multiply, axes in two places, and parts that are missing", () => {
     const nodes = { numNodes: 2, ranksPerNode: 4 };
+    expect(() => hybridMesh({ ...nodes, across: { dp: 2 } } as never)).toThrow(
+      "axes is undefined; expected at least one",
+    );
     expect(() => hybridMesh({ ...nodes, across: { dp: 3 }, within: { tp: 4 } })).toThrow("dp 3 = 3 != 2 ranks");
     expect(() => hybridMesh({ ...nodes, across: { dp: 2 }, within: { tp: 2, dp: 2 } })).toThrow(
       "axis dp in one of them",

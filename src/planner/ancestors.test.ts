@@ -114,6 +114,10 @@ describe("the ancestor's cases", () => {
   it("no device: an error that says what to do, not an empty plan", () => {
     const empty: Inventory = { schemaVersion: 1, devices: [], topology: { nodes: [], links: [] }, warnings: [] };
     expect(() => planModel({ model: modelPreset("gpt2"), inventory: empty })).toThrow(/--hardware/);
+    expect(() => planModel({ model: "gpt2", inventory: empty } as never)).toThrow(
+      /model is "gpt2"; expected a ModelSpec/,
+    );
+    expect(() => planModel({ model: modelPreset("gpt2") } as never)).toThrow(/inventory is undefined; expected an Inv/);
   });
 });
 

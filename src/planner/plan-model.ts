@@ -158,6 +158,12 @@ function better(a: ShardingPlan, b: ShardingPlan): number {
  */
 export function planModel(request: PlanRequest): PlanOutcome {
   const { model, inventory, objective = "latency", constrain = {}, ranks, top = 1, useTotalMemory = false } = request;
+  if (typeof model?.architecture !== "string") {
+    throw new InvalidArgumentError("model", model, "a ModelSpec, such as modelPreset(name) or loadModel(path) returns");
+  }
+  if (inventory?.devices?.length === undefined) {
+    throw new InvalidArgumentError("inventory", inventory, "an Inventory, such as presetInventory(name) returns");
+  }
   if (!OBJECTIVES.includes(objective)) {
     throw new InvalidArgumentError("objective", objective, `one of ${OBJECTIVES.join(", ")}`);
   }

@@ -16,14 +16,16 @@ import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
 
 /** Tunes, shows or removes. @returns the exit code */
 export async function tuneHere(operation: string | undefined, flags: TuneHereFlags): Promise<number> {
-  if (flags.show === true && flags.reset === true) throw new InvalidArgumentError("--show", true, "not with --reset");
+  if (flags.show === true && flags.reset === true)
+    throw new InvalidArgumentError("--show", described("given with --reset"), "one of the two");
   if (flags.reset === true) return reset(flags);
   const stored = tunedMachine();
   if (flags.show === true) return show(stored, flags);
   if (operation === undefined || flags.backend === undefined) {
     const accepted =
       "an operation or a program, and --backend threads or cuda; --show, --reset, or --fit <measurements> --topology <what>";
-    throw new InvalidArgumentError("tune", operation ?? described("not given"), accepted);
+    const given = operation === undefined ? "not given" : `${operation} without --backend`;
+    throw new InvalidArgumentError("what to tune", described(given), accepted);
   }
   if (stored.file === undefined && flags.dryRun !== true) {
     throw new InvalidArgumentError("CHORALE_CHOICES", "shipped", "a file to store to, or nothing; or --dry-run");

@@ -2,7 +2,7 @@
  * From a recorded program to a plan, by the sound lowering or, on request, by the one that equals MSCCL++'s. The only
  * file of the compiler that knows both: nothing else here stands on mscclpp/.
  */
-import { deepFreeze, PlanError } from "../../core/index.ts";
+import { deepFreeze, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import {
   type ExecutionPlan,
   limitViolations,
@@ -66,6 +66,13 @@ function planOf(p: Program, ranks: readonly RankPlan[], mode: ExecutionPlan["mod
  * @throws InvalidArgumentError when signals and waits do not pair
  */
 export function compile(p: Program, options: CompileOptions = {}): ExecutionPlan {
+  if (typeof p?.recorder !== "object") {
+    throw new InvalidArgumentError(
+      "program",
+      p,
+      "a Program, such as program(...) or an algorithm of the library returns",
+    );
+  }
   const compat = options.compat === "mscclpp";
   const plan = deepFreeze(compat ? compileCompat(p, options) : compileSound(p, options));
   if (options.target === "mscclpp") requireExecutor(plan);

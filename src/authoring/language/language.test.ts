@@ -42,6 +42,7 @@ describe("buffers and chunks", () => {
     );
     expect(() => program(BARE, (p) => void p.rank(0).input.slice(3, 2))).toThrow(/start <= end/);
     expect(() => program(BARE, (p) => void p.rank(2))).toThrow(/rank is 2; expected 0 to 1/);
+    expect(() => compile({ ranks: [] } as never)).toThrow(/program is .*; expected a Program, such as program\(/);
   });
 
   it("of another program are refused at the call", () => {

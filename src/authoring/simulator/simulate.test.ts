@@ -253,6 +253,10 @@ describe("faults", () => {
     expect(simulate(ports, { inventory, sizeBytes: 40_000, parameters }).completed).toBe(true);
   });
   it("refuses what is not there", () => {
+    expect(() => simulate(plan("ring-all-reduce", 8), { sizeBytes: 1024 } as never)).toThrow(
+      /inventory is undefined; expected an Inventory/,
+    );
+    expect(() => simulate({} as never, { inventory, sizeBytes: 1024 })).toThrow(/this is not an execution plan/);
     // "twice as slow" is 0.5: 2 would be faster.
     expect(() => parseFault("slow:gpu0:2")).toThrow(/0 to 1, what is left/);
     const faster = { kind: "slow-link", link: "gpu0", factor: 2 } as const;

@@ -129,6 +129,9 @@ export function simulate(plan: ExecutionPlan, options: SimulateOptions): Simulat
   if (!(sizeBytes > 0 && sizeBytes <= MAX_SIZE_BYTES)) {
     throw new InvalidArgumentError("sizeBytes", sizeBytes, "a size above 0, up to 2^60 bytes");
   }
+  if (inventory?.devices?.length === undefined) {
+    throw new InvalidArgumentError("inventory", inventory, "an Inventory, such as presetInventory(name) returns");
+  }
   requireShape(plan);
   const devices = placeRanks(plan.ranks.length, inventory, options.devices);
   const parameters = options.parameters ?? parametersOf(inventory, devices[0]);

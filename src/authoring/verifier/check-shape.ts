@@ -277,6 +277,11 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
   const before = findings.list.length;
   const atPlan = (rank: number, message: string, hint: string) =>
     findings.atRank(rank, { code: "malformed", severity: "error", message, hint });
+  // Programs without types hand over anything that looks like a plan to them.
+  if (plan?.ranks?.length === undefined || typeof plan.collective !== "object") {
+    atPlan(-1, "this is not an execution plan", "give what compile(program) or readPlan(text) returned");
+    return false;
+  }
   const n = plan.ranks.length;
   if (plan.collective.numRanks !== n) {
     atPlan(-1, `the plan has ${n} ranks, its collective ${plan.collective.numRanks}`, "give every rank a plan");

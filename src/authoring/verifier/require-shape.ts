@@ -15,6 +15,6 @@ const sound = new WeakSet<ExecutionPlan>();
 export function requireShape(plan: ExecutionPlan): void {
   if (sound.has(plan) || proofOf(plan)?.ok === true) return;
   const findings = new Findings();
-  if (!checkShape(plan, findings)) throw new PlanError(plan.name ?? "the plan", findings.list);
+  if (!checkShape(plan, findings)) throw new PlanError(plan?.name ?? "the plan", findings.list);
   sound.add(plan);
 }

@@ -214,6 +214,9 @@ describe("more", () => {
     expect(messageOf([])).toMatch(/is never written/);
   });
   it("refuses what does not hold together", () => {
+    for (const other of [{}, undefined, null, { ranks: [] }]) {
+      expect(verifyPlan(other as never).findings.map((f) => f.message)).toEqual(["this is not an execution plan"]);
+    }
     expect(codes(planOf([[[copy(at("output", 0), at("input", 7))]]], { input: 1, output: 1 }))).toEqual(["malformed"]);
     expect(codes(planOf([[[signal(false, 9)]], [[]]], { input: 0, output: 0 }))).toEqual(["malformed"]);
     expect(codes(planOf([[[]], [[]]], { input: 1, output: 1 }, { ...allReduce, numRanks: 3 }))).toEqual(["malformed"]);

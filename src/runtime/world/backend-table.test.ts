@@ -14,6 +14,14 @@ describe("the table of backends", () => {
     expect(LAUNCH_BACKENDS).toContain("threads");
     for (const name of LAUNCH_BACKENDS) expect((await backendKind(name)).name).toBe(name);
   });
+
+  it("refuses a name that it does not have", async () => {
+    for (const name of ["quantum", "toString"]) {
+      await expect(backendKind(name as never)).rejects.toThrow(
+        `backend is "${name}"; expected one of threads, shm, tcp`,
+      );
+    }
+  });
 });
 
 describe("options of a backend", () => {

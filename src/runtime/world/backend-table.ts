@@ -28,9 +28,9 @@ export const LAUNCH_BACKENDS = Object.freeze(Object.keys(TABLE)) as readonly Bac
 /** What a world stands on by default: it needs nothing but Node. */
 export const DEFAULT_BACKEND: BackendName = "threads";
 
-/** Loads what the world knows of a backend. */
-export function backendKind(name: BackendName): Promise<BackendKind> {
-  return TABLE[name]();
+/** Loads what the world knows of a backend. @throws InvalidArgumentError naming the backends */
+export async function backendKind(name: BackendName): Promise<BackendKind> {
+  return TABLE[parseBackend(name)]();
 }
 
 /** Reads a backend's name. @throws InvalidArgumentError naming the backends */

@@ -352,12 +352,8 @@ function checkOptions<R, D>(options: LaunchOptions<R, D>): void {
   checkMs("timeoutMs", options.timeoutMs, 1);
   checkMs("graceMs", options.graceMs, 0);
   if ((module === undefined) === (run === undefined)) {
-    const given = run === undefined ? "not given" : "both given";
-    throw new InvalidArgumentError(
-      "module and run",
-      described(given),
-      "one of them: a file, or a function that each rank runs",
-    );
+    const given = run === undefined ? "missing, and so is module" : "given with module";
+    throw new InvalidArgumentError("run", described(given), "either run, a function, or module, a file");
   }
   check("run", run, typeof run === "function", "a function that each rank runs");
   check("module", module, typeof module === "string" || module instanceof URL, "a path, or a file: URL");

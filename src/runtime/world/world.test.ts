@@ -111,8 +111,12 @@ describe("launch", () => {
   });
 
   it("wants a module or a function", async () => {
-    await expect(launch({ ranks: 1 } as never)).rejects.toThrow("module and run is not given; expected one of them");
-    await expect(launch({ ranks: 1, module: "x.ts", run: () => 0 } as never)).rejects.toThrow("is both given");
+    await expect(launch({ ranks: 1 } as never)).rejects.toThrow(
+      "run is missing, and so is module; expected either run, a function, or module, a file",
+    );
+    await expect(launch({ ranks: 1, module: "x.ts", run: () => 0 } as never)).rejects.toThrow(
+      "run is given with module",
+    );
   });
 
   it("ends by a signal that comes while its module is still bundled", async () => {
@@ -282,6 +286,7 @@ describe("a world", () => {
         world.communicator(mesh, mesh.getGroup("second")),
         world.communicator(createMesh({ tp: 3 }), "tp"),
         world.communicator(mesh, "dp" as "tp"),
+        world.communicator(undefined as never, "tp"),
       ];
       return (await Promise.allSettled(attempts)).map((result) =>
         result.status === "rejected" ? String(result.reason) : "",
@@ -291,6 +296,7 @@ describe("a world", () => {
       expect.stringContaining("a group that rank 0 is in"),
       expect.stringContaining("a mesh of this world's 2 ranks"),
       expect.stringContaining("one of the mesh's axes tp"),
+      expect.stringContaining("mesh is undefined; expected a DeviceMesh, such as world.mesh("),
     ]);
   });
 

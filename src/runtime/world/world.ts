@@ -241,6 +241,9 @@ class BackendWorld implements World {
 
   async communicator(mesh: DeviceMesh, which: string | readonly string[] | ProcessGroup): Promise<Communicator> {
     const backend = this.#open();
+    if (typeof mesh?.group !== "function") {
+      throw new InvalidArgumentError("mesh", mesh, 'a DeviceMesh, such as world.mesh({ dp: 1, tp: "auto" }) makes');
+    }
     if (mesh.size !== this.size) {
       throw new InvalidArgumentError(
         "mesh",
