@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { HostKernels, HostRanks, hasHostCompiler } from "../../../../test/support/host-cuda/host-kernels.ts";
 import { runCollective } from "../../../../test/support/run-collective.ts";
 import { algorithm } from "../../../authoring/algorithms/index.ts";
-import { compile } from "../../../authoring/language/index.ts";
+import { allReduce, compile, program } from "../../../authoring/language/index.ts";
 import { proofOf } from "../../../authoring/plan/index.ts";
 import { generateCuda } from "./generate.ts";
 
@@ -29,6 +29,28 @@ const COUNTS = [37, 1, 0, 4096 * 3 + 5, 37];
 const planOf = (name: string, instances: number, inPlace = false, unitBytes?: number) =>
   compile(algorithm(name).make({ numRanks: 4, instances, inPlace, ...(unitBytes === undefined ? {} : { unitBytes }) }));
 
+/** An all-reduce of two ranks whose sums and results stand in scratch, where no chunk is short. */
+const sumsInScratch = () =>
+  program({ name: "sums-in-scratch", protocol: "LL", collective: allReduce(2, { chunks: 2 }) }, (p) => {
+    const places = p.ranks.map((rank) => Array.from({ length: 4 }, () => rank.scratch(2)));
+    const scratch = (rank: number, what: number, chunk: number) => places[rank]![what]!.at(chunk);
+    for (const rank of p.ranks) {
+      const peers = 1 - rank.id;
+      p.copyPackets(scratch(peers, 0, peers), rank.input.at(peers));
+    }
+    for (const rank of p.ranks) {
+      const own = rank.id;
+      p.reducePackets(scratch(own, 1, own), rank.input.at(own), [scratch(own, 0, own)]);
+      p.copyPackets(scratch(1 - own, 2, own), scratch(own, 1, own));
+    }
+    for (const rank of p.ranks) {
+      const [own, peers] = [rank.id, 1 - rank.id];
+      p.copy(rank.output.at(own), scratch(own, 1, own));
+      rank.unpackPackets(scratch(own, 3, peers), scratch(own, 2, peers));
+      p.copy(rank.output.at(peers), scratch(own, 3, peers));
+    }
+  });
+
 describe.skipIf(!hasHostCompiler())("kernels of four ranks, compiled by g++ for the host", () => {
   const kernels = new HostKernels();
   const cases: { name: string; ranks: HostRanks }[] = [];
@@ -43,6 +65,8 @@ describe.skipIf(!hasHostCompiler())("kernels of four ranks, compiled by g++ for 
         const ranks = new HostRanks(planOf(name, 2, inPlace, 1024), kernels, { dtype: "i32", seed: 5, threads: 64 });
         cases.push({ name: `${name}, in place ${inPlace}`, ranks });
       }
+    const ranks = new HostRanks(compile(sumsInScratch()), kernels, { dtype: "i32", packets: "lines", threads: 64 });
+    cases.push({ name: "sums in scratch", ranks });
   });
   afterAll(() => {
     kernels.close();

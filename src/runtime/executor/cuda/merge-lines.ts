@@ -3,7 +3,7 @@
  * after the other, and a sum is sent from where it was added. A position belongs to one thread in all of them, so that nothing
  * is read before it is written; and whoever waits for several lines sends nothing in between.
  */
-import { DATA_NUMBERS, type DataStep, type Place, type Step } from "./strand-steps.ts";
+import { DATA_NUMBERS, type DataStep, isUser, type Place, type Step } from "./strand-steps.ts";
 
 /** Lines that a thread holds at once: each takes four registers. */
 const MOST_PAIRS = 4;
@@ -72,8 +72,12 @@ function addAll(last: DataStep, step: DataStep): DataStep | undefined {
   };
 }
 
-/** A sum goes to the peers as it is written. */
+/**
+ * A sum goes to the peers as it is written, unless that would send less of it: an operation does as much as its shortest chunk
+ * has, and scratch, where the sum may stand, has whole ones.
+ */
 function addAndSend(last: DataStep, step: DataStep): DataStep | undefined {
+  if (!step.ins.some(isUser) && last.ins.some(isUser)) return undefined;
   if (last.outs.length > 1 || step.ins.length > 1 || last.op !== step.op || !continues(step, last)) return undefined;
   return {
     ...last,

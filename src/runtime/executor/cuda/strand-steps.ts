@@ -19,6 +19,8 @@ export interface Place {
   readonly own: boolean;
   readonly buffer: "input" | "output" | "scratch" | "packets";
 }
+/** Whether it is the program's, whose last chunks may be short. */
+export const isUser = ({ buffer }: Place): boolean => buffer === "input" || buffer === "output";
 
 interface StepBase {
   /** What the step's numbers are, in the order that its kind says. */

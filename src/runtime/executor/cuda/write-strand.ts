@@ -6,6 +6,7 @@ import {
   type BarrierStep,
   DATA_NUMBERS,
   type DataStep,
+  isUser,
   type Place,
   type SemaphoreStep,
   type SignalStep,
@@ -37,7 +38,6 @@ export interface StrandWriterParts {
 
 /** Every place that is read goes to one of its own: see merge-lines.ts. */
 const isPaired = ({ code, ins }: DataStep) => (code === "pack" || code === "unpack") && ins.length > 1;
-const isUser = ({ buffer }: Place) => buffer === "input" || buffer === "output";
 
 export class StrandWriter {
   readonly #parts: StrandWriterParts;
