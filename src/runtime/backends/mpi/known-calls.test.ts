@@ -10,8 +10,8 @@ import { type PrepareContext, prepareCollective } from "./prepare-calls.ts";
 
 type Made = Parameters<typeof checkArguments>[0];
 
-function setUp() {
-  const sequence = new CallSequence(2);
+function setUp(size = 2) {
+  const sequence = new CallSequence(size);
   const context: PrepareContext = {
     addresses: new HostAddresses(),
     sequence,
@@ -21,14 +21,16 @@ function setUp() {
     at: undefined,
     plans: undefined,
     rank: 0,
-    size: 2,
+    size,
   };
   const known = new KnownCalls(sequence, 1);
   const term = { generation: 1, closed: undefined as string | undefined };
   const call = (op: Made["op"], data: Made["data"], options: KnownOptions, timeoutMs?: number) => {
     const redop = op === "reduce_scatter" || op === "reduce" ? (options.op ?? "sum") : undefined;
     const more = { ...(redop && { redop }), ...(op === "reduce" && { root: options.root ?? 0 }) };
-    const checked = checkArguments({ op, data, options, numRanks: 2, rank: 0, ...more });
+    const numRanks = context.size;
+    const counts = op === "all_to_all_v" ? { sendCounts: [4], recvCounts: [4] } : {};
+    const checked = checkArguments({ op, data, options, numRanks, rank: 0, ...more, ...counts });
     const whole: TensorCall = { kind: "tensors", ...checked, timeoutMs, algorithm: undefined };
     const prepared = prepareCollective(context, whole);
     known.keep(whole, prepared);
@@ -85,6 +87,13 @@ describe("a call of the same tensors", () => {
     expect(known.again("broadcast", large, {})).toBeUndefined();
     call("all_gather", part, { output: whole }, 5);
     expect(known.again("all_gather", part, { output: whole })).toBeUndefined();
+  });
+
+  it("is not kept where it has counts, which the next one may have others of", () => {
+    const { known, call, make } = setUp(1);
+    const [x, y] = [make(4), make(4)];
+    call("all_to_all_v", x, { output: y });
+    expect(known.again("all_to_all_v", x, { output: y })).toBeUndefined();
   });
 
   it("is checked anew where its memory was freed, detached or is of another generation", () => {

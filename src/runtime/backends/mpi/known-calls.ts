@@ -54,8 +54,9 @@ export class KnownCalls {
     const { op, redop, root = 0 } = call;
     const { make, result, regions, sizeBytes, finish } = prepared;
     const [arrival, ...others] = prepared.arrivals;
-    const isPlain = timeoutMs === undefined && algorithm === undefined && typeof redop !== "object" && !call.counts;
-    if (make === undefined || !isPlain || arrival === undefined || others.length > 0) return;
+    const isPlain = timeoutMs === undefined && algorithm === undefined && typeof redop !== "object";
+    const varies = call.counts !== undefined || call.sendCounts !== undefined;
+    if (make === undefined || !isPlain || varies || arrival === undefined || others.length > 0) return;
     // Fresh memory is another's each time.
     if (result !== undefined && result !== (output ?? input).tensor) return;
     if (input.tensor === undefined || (output !== undefined && output.tensor === undefined)) return;
