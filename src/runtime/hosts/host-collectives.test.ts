@@ -290,6 +290,35 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     }
   });
 
+  it("do not end with what a rank has lent that failed meanwhile", () => {
+    const addresses = new HostAddresses();
+    members = new Members(["a", "a"]);
+    const all = members;
+    const exchange = new MessageExchange(new Random(seed + 4));
+    const count = 100_000;
+    const data = [true, false].map((isShared, rank) => all.array(rank, "f32", count, isShared));
+    let ended = 0;
+    const runs = all.places.map(({ layout, memory }, rank) => {
+      const span = addresses.span(data[rank] as TypedArray);
+      const call = { op: "all_reduce", dtype: "f32", redop: "sum", root: 0, size: 2, rank } as const;
+      const messages = new ColumnMessages(exchange.of(rank), layout);
+      const parts = { ...call, partBytes: 4 * count, input: span, output: span, layout, memory, messages };
+      const disagree = () => expect.unreachable("all make the same call");
+      return new PieceRun(all.places[rank] as HostPlace, allReducePieces(parts), {
+        ...{ print: PRINT, disagree },
+        done: () => ended++,
+      });
+    });
+    // The second has brought its input when the first has done its share of the sum, and waits for the other one.
+    runs[1]?.start();
+    runs[0]?.start();
+    runs[0]?.stop();
+    data[0]?.fill(-1 as never);
+    runs[1]?.advance();
+    expect(ended).toBe(0);
+    runs[1]?.stop();
+  });
+
   it("takes the file's name away when the last has mapped it, and says of another call whose it is", () => {
     members = new Members(["a", "a"]);
     expect(members.paths.filter((path) => existsSync(path))).toEqual([]);

@@ -42,6 +42,8 @@ const OFFERS = PRINTS + NUM_SLOTS * PRINT_WORDS;
 export const OFFER = { input: 0, output: 1 } as const;
 export type Offer = (typeof OFFER)[keyof typeof OFFER];
 const OFFER_WORDS = 2;
+/** And whether it has left a call whose tensors it lent. */
+const WITHDRAWN = OFFERS + NUM_SLOTS * OFFER_WORDS;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
 const partsAt = (members: number) => LINES_AT + members * LINE_BYTES;
@@ -169,6 +171,19 @@ export class HostMemory {
   /** What a member has said. */
   offered(member: number, slot: number, which: Offer): number {
     return (this.#words[this.#offerAt(member, slot) + which] ?? 0) >>> 0;
+  }
+
+  /** Says, before its program may change them, that this rank has left a call whose tensors it lent: it failed here. */
+  withdraw(): void {
+    Atomics.store(this.#words, this.#lineOf(this.#me) + WITHDRAWN, 1);
+  }
+
+  /** To be asked once tensors were read: whether they may have changed by then. */
+  get someWithdrew(): boolean {
+    for (let member = 0; member < this.#members; member++) {
+      if (Atomics.load(this.#words, this.#lineOf(member) + WITHDRAWN) !== 0) return true;
+    }
+    return false;
   }
 
   /** Says whether this rank must be woken when something changes. */

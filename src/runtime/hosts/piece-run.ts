@@ -57,6 +57,7 @@ export class PieceRun implements HostActivity {
   }
 
   stop(): void {
+    if (!this.#isOver && !this.#hasEnded() && this.#work.lends === true) this.#place.memory.withdraw();
     this.#isOver = true;
     this.#place.activities.delete(this);
     this.sleeps(false);
@@ -83,8 +84,10 @@ export class PieceRun implements HostActivity {
 
   #hasEnded(): boolean {
     const { numPieces, lends } = this.#work;
-    if (this.#taken < numPieces) return false;
-    return lends !== true || this.#place.memory.haveTold(COUNT.taken, this.#first + numPieces);
+    const { memory } = this.#place;
+    // What was read of a member that has failed may be anything: the failure comes from that member.
+    if (this.#taken < numPieces || memory.someWithdrew) return false;
+    return lends !== true || memory.haveTold(COUNT.taken, this.#first + numPieces);
   }
 
   #step(): boolean {
