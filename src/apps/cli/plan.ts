@@ -190,7 +190,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--top <k>", "show the K best", whole(1), 1)
     .option("--total-memory", "plan with total memory rather than what is free now")
     .option("--explain", "say why each other layout lost")
-    .option("-o, --output-file <file>", "write the best plan there, for launch … --plan FILE")
+    .option("-o, --output-file <file>", "write the best plan there, for a script: launch SCRIPT -- --plan FILE")
     .option("--json", "print one JSON document")
     .action(async (model: string | undefined, flags: Flags) => {
       exit(await run(model, flags));

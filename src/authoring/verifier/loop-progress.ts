@@ -326,7 +326,7 @@ class Argument {
     }
   }
 
-  /** Whether one iteration of loops that belong together gets stuck where signals are shared; the rest a run shows. */
+  /** Says where one iteration of loops that belong together gets stuck over shared signals; a run shows the rest. */
   #bodies(): string | undefined {
     const nodes: Step[] = [];
     const nodeOf = new Map<string, number>();

@@ -127,7 +127,6 @@ export {
   STOPPED_MS,
 } from "./running-time.ts";
 export {
-  membersOfColor,
   readChoice,
   type SplitChoice,
   writeChoice,

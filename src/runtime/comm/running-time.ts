@@ -15,7 +15,7 @@ export const STOPPED_MS = 3000;
 const clock = Float64Array.of(performance.now(), 0);
 
 /**
- * The time that this thread ran, ms, for deadlines: later minus earlier is what has passed while it looked.
+ * How long this thread has run, ms, without the times that it was stopped: a deadline compares two of these.
  * @param now as `performance.now()` has it, where it is at hand
  */
 export function runningTime(now: number = performance.now()): number {

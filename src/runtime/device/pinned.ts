@@ -69,7 +69,7 @@ export class PinnedBuffer implements Disposable {
     return pinned;
   }
 
-  /** Where it lies for the host and for copies. @throws ClosedError after `close` */
+  /** Its address, for the host and for copies. @throws ClosedError after `close` */
   get address(): bigint {
     this.#refuseClosed();
     return this.#address;

@@ -88,7 +88,7 @@ export function planNodes(
   }
   const { acrossHosts: across } = kind;
   if (across === undefined) {
-    throw new InvalidArgumentError("backend", kind.name, "tcp or nccl for a world of several hosts");
+    throw new InvalidArgumentError("backend", kind.name, "a backend for several hosts, such as tcp or nccl");
   }
   if (isolation !== "process") throw new InvalidArgumentError("isolation", isolation, '"process" on several hosts');
   if (typeof rendezvous !== "string") throw new InvalidArgumentError("nodes.rendezvous", rendezvous, "HOST:PORT");

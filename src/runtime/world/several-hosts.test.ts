@@ -254,7 +254,7 @@ describe("what several hosts are refused with", () => {
     await expect(start({ nodes: { ...nodes, rank: 2 } })).rejects.toThrow(InvalidArgumentError);
     await expect(start({ nodes: { ...nodes, rendezvous: "10.0.0.1" } })).rejects.toThrow("HOST:PORT");
     await expect(start({ nodes, backend: "threads" } as never)).rejects.toThrow(
-      /tcp or nccl for a world of several hosts/,
+      /a backend for several hosts, such as tcp or nccl/,
     );
     expect(() => rendezvousSecret({})).toThrow(/CHORALE_SECRET/);
     const file = join(folder, "secret");

@@ -16,11 +16,11 @@ import type { PlanPlace } from "./plan-call.ts";
 
 /** Whether a call is made so where it can be: smaller ones are made faster by what meets less often. */
 export const isLargeEnough = (sizeBytes: number): boolean => sizeBytes >= 64 * 1024;
-/** What is read in a look at the call, about: that is short, and a call of several small parts takes one. */
+/** About how many bytes one look at the call reads: it stays short, and a call of several small parts takes one look. */
 const LOOK_BYTES = 1024 * 1024;
 /** What a rank has room for in the arena. */
 const SHARE_BYTES = PIECE_BYTES / 2;
-/** How often a look at the call looks whether the others have come as far. */
+/** Polls of the other ranks' progress in one look at the call. */
 const SPINS = 16;
 
 export interface DirectOptions {
