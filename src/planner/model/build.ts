@@ -28,35 +28,20 @@ export function weight(
   };
 }
 
-/** A matrix [out, in] cut over its output (column-parallel), with an optional bias cut alike. */
-export function column(
-  name: string,
-  component: Component,
-  out: number,
-  input: number,
-  cut: Cut,
-  bias: boolean,
-): WeightSpec[] {
-  return [
-    weight(`${name}.weight`, component, [out, input], { cut, isLinear: true }),
-    ...(bias ? [weight(`${name}.bias`, component, [out], { cut })] : []),
+type Linear = (name: string, component: Component, out: number, input: number, cut: Cut, bias: boolean) => WeightSpec[];
+
+const linear =
+  (cutsInput: boolean): Linear =>
+  (name, component, out, input, cut, bias) => [
+    weight(`${name}.weight`, component, [out, input], { cut, cutsInput, isLinear: true }),
+    ...(bias ? [weight(`${name}.bias`, component, [out], cutsInput ? {} : { cut })] : []),
   ];
-}
+
+/** A matrix [out, in] cut over its output (column-parallel), with an optional bias cut alike. */
+export const column = linear(false);
 
 /** A matrix [out, in] cut over its input (row-parallel); its bias lies on every rank. */
-export function row(
-  name: string,
-  component: Component,
-  out: number,
-  input: number,
-  cut: Cut,
-  bias: boolean,
-): WeightSpec[] {
-  return [
-    weight(`${name}.weight`, component, [out, input], { cut, cutsInput: true, isLinear: true }),
-    ...(bias ? [weight(`${name}.bias`, component, [out])] : []),
-  ];
-}
+export const row = linear(true);
 
 export interface GqaOptions {
   readonly hiddenSize: number;

@@ -331,6 +331,19 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
     "reduce",
   );
 
+  // Where the members poll each other's words, as in most groups, this spares two calls through `come` and `leave`.
+  const byMessages = (f: FunctionBuilder, member: Local) => f.get(member).mem("i32.load", MEMBER.meetings);
+  const endCall = (f: FunctionBuilder, member: Local, seq: Local, spins: Local, status: Local) => {
+    byMessages(f, member);
+    f.if(
+      () => f.get(member, seq, spins).call(leave).set(status),
+      () => f.get(member, seq).call(finish).get(member, seq, spins).call(finished).set(status),
+    );
+    f.get(status);
+    f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
+    f.i32(0);
+  };
+
   module.function(
     signature(11, 1),
     (f) => {
@@ -339,9 +352,7 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
       const [kernel, spins] = [f.param(9), f.param(10)];
       const status = f.local("i32");
       f.get(member, seq, call, count, extra, input, output).call(publish);
-      // Where the members poll each other's words, as in most groups, this spares two calls through `come` and `leave`.
-      const byMessages = () => f.get(member).mem("i32.load", MEMBER.meetings);
-      byMessages();
+      byMessages(f, member);
       f.if(
         () => f.get(member, seq).i32(0).get(spins).call(come).set(status),
         () => f.get(member, seq, spins).i32(0).call(arrived).set(status),
@@ -354,14 +365,7 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
         f.get(member).mem("i32.load", MEMBER.outTable).get(member).mem("i32.load", MEMBER.size);
         f.get(start, end).get(member).mem("i32.load", MEMBER.context).get(kernel).callIndirect(typeIndex);
       });
-      byMessages();
-      f.if(
-        () => f.get(member, seq, spins).call(leave).set(status),
-        () => f.get(member, seq).call(finish).get(member, seq, spins).call(finished).set(status),
-      );
-      f.get(status);
-      f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
-      f.i32(0);
+      endCall(f, member, seq, spins, status);
     },
     "twoShot",
   );
@@ -373,7 +377,7 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
       const status = f.local("i32");
       for (let i = 0; i < 7; i++) f.get(f.param(i));
       f.call(publish);
-      f.get(member).mem("i32.load", MEMBER.meetings);
+      byMessages(f, member);
       f.if(
         () => f.get(member, seq, endsAlone, spins).call(come).set(status),
         () => f.get(member, seq, spins, endsAlone).call(arrived).set(status),
@@ -384,14 +388,7 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
       f.if(() => f.i32(IN_STRANDS).op("return"));
       f.get(endsAlone);
       f.if(() => f.i32(0).op("return"));
-      f.get(member).mem("i32.load", MEMBER.meetings);
-      f.if(
-        () => f.get(member, seq, spins).call(leave).set(status),
-        () => f.get(member, seq).call(finish).get(member, seq, spins).call(finished).set(status),
-      );
-      f.get(status);
-      f.if(() => f.get(status).i32(IN_SECOND_PHASE).op("i32.add", "return"));
-      f.i32(0);
+      endCall(f, member, seq, spins, status);
     },
     "runPlan",
   );
