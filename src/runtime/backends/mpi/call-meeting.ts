@@ -63,6 +63,19 @@ export class CallMeeting {
     return true;
   }
 
+  /** Says, before its program may change what it lent, that this rank has left the call: it failed here. */
+  withdraw(): void {
+    if (!this.isBrought) return;
+    const at = this.#half.meetings[this.#group.me] ?? 0;
+    Atomics.store(this.#group.arena.words(), at + MEETING.withdrawn, this.#awaited);
+  }
+
+  /** To be asked once the others' inputs were read: whether they may have changed by then. */
+  get someWithdrew(): boolean {
+    const words = this.#group.arena.words();
+    return this.#half.meetings.some((at) => Atomics.load(words, at + MEETING.withdrawn) === this.#awaited);
+  }
+
   /** Whether all members have brought the same call. Where not, one may have made it in another way, or another call. */
   hasMet(): boolean {
     const arrival = this.#arrival;

@@ -91,6 +91,7 @@ export class DirectCall implements Activity {
   }
 
   stop(): void {
+    this.#meeting.withdraw();
     this.#steps = undefined;
     this.#group.arena.running.delete(this);
     this.#instead?.stop?.();
@@ -200,6 +201,8 @@ export class DirectCall implements Activity {
       const share = arena.address + arena.share(place, ranks[member] ?? 0, half);
       if (to > from) yield* this.#copy(copy, recv.address + from, share, to - from);
     }
+    // Then some of it may be of anything. The failure comes from that member.
+    while (this.#meeting.someWithdrew) yield;
   }
 
   /** Reduces this rank's share of all inputs, and copies the others' out of their results. */

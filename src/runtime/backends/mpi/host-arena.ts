@@ -60,6 +60,7 @@ export const MEETING = {
   hash: 4,
   send: 5,
   recv: 6,
+  withdrawn: 7,
   inputAt: 32,
   inputBytes: MEETING_BYTES - 32,
 } as const;

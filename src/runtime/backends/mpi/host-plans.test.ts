@@ -179,6 +179,20 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     }
   });
 
+  it.runIf(document === DOCUMENTS["the exchange"])(
+    "ends no sum of inputs that a rank lent which failed meanwhile",
+    () => {
+      const { inputs, calls } = make("all_reduce", "f32", 20_000, false, () => true);
+      for (const one of calls) one.begin(target);
+      // The first has done its share, and waits for the second.
+      expect([calls[0]?.advance(), calls[2]?.advance()]).toEqual([false, false]);
+      calls[0]?.stop?.();
+      inputs[0]?.fill(-1);
+      expect([calls[1]?.advance(), calls[2]?.advance()]).toEqual([false, false]);
+      for (const one of calls) one.stop?.();
+    },
+  );
+
   it("has short sums meet where all ranks have brought the same call, and its words copied", () => {
     const sequences = groups.map(() => new CallSequence(RANKS));
     const meet = (count: number, differs?: "count" | "number" | "way") => {
