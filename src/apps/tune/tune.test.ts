@@ -195,7 +195,7 @@ describe("chorale tune OP --backend threads", () => {
     expect(await refused("tune", "barrier", "--backend", "threads")).toMatch(/one of all_reduce, broadcast/);
     expect(await refused("tune", "all_reduce", "--backend", "nccl")).toMatch(/Allowed choices are threads, cuda/);
     expect(await refused("tune", "all_reduce", "--backend", "threads", "-n", "1")).toMatch(/2 ranks or more/);
-    expect(await refused("tune", "--show", "--reset")).toMatch(/not with --reset/);
+    expect(await refused("tune", "--show", "--reset")).toMatch(/--show is given with --reset; expected one of the two/);
     const sim = ["sim", "ring-all-gather", "--arg", "numRanks=2", "--topology", "cpu"];
     expect(await refused(...sim, "--nccl")).toMatch(/topologies of links/);
     process.env["CHORALE_CHOICES"] = "shipped";
