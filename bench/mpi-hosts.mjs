@@ -5,8 +5,11 @@
  * test, from six jobs on): SLOWER where all of that is above 1.03. MPI has shared memory inside a host and TCP between hosts. Open
  * MPI; root on Linux; after `npm run build`:
  *   node bench/mpi-hosts.mjs [--hosts 2] [--ranks 2] [--sizes BYTES,…] [--ops OP,…] [--ms N] [--jobs 2] [--ways mpi,exchange,measured]
- * `--ms`: about how long a size of an operation is timed in each job.
+ *     [--without-namespaces openmpi|mpich]
+ * `--ms`: about how long a size of an operation is timed in each job. `--without-namespaces`, where there are none, or as another
+ * user: CHORALE_HOST_ID says who is on which host, and MPI has the machine's shared memory between all of them.
  */
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,6 +18,7 @@ import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 import { oneOf } from "../dist/core/internal.js";
 import { makeHosts } from "../test/campaigns/host-namespaces.mjs";
 import { mpirunInHosts } from "../test/campaigns/mpi-namespaces.mjs";
+import { launcherOf } from "./peers/mpi-launchers.mjs";
 import { intervalOf, median } from "./sign-test.mjs";
 
 const WAYS = ["mpi", "exchange", "measured"];
@@ -28,9 +32,10 @@ const config = {
     ms: { type: "string", default: "60" },
     jobs: { type: "string", default: "2" },
     ways: { type: "string", default: WAYS.join() },
+    "without-namespaces": { type: "string", default: "" },
   },
 };
-const { numHosts, perHost, sizes, ops, ms, jobs, ways } = flagsOf(import.meta.url, config, ({ values }) => ({
+const { numHosts, perHost, sizes, ops, ms, jobs, ways, mpi } = flagsOf(import.meta.url, config, ({ values }) => ({
   numHosts: integer(values.hosts, "--hosts"),
   perHost: integer(values.ranks, "--ranks"),
   sizes: integers(values.sizes, "--sizes", 4),
@@ -38,21 +43,40 @@ const { numHosts, perHost, sizes, ops, ms, jobs, ways } = flagsOf(import.meta.ur
   ms: integer(values.ms, "--ms"),
   jobs: integer(values.jobs, "--jobs"),
   ways: values.ways.split(",").map((way) => oneOf(way, "--ways", WAYS)),
+  mpi:
+    values["without-namespaces"] === ""
+      ? undefined
+      : oneOf(values["without-namespaces"], "--without-namespaces", ["openmpi", "mpich"]),
 }));
-const { hosts, remove } = makeHosts(numHosts);
+const { hosts, remove } = mpi === undefined ? makeHosts(numHosts) : { hosts: [], remove: () => {} };
 const folder = mkdtempSync(join(tmpdir(), "chorale-mpi-hosts-"));
 const program = fileURLToPath(new URL("peers/mpi-hosts-rank.mjs", import.meta.url));
+
+/** Runs the program with a name of its own for each host, by one launcher on this machine. */
+function mpirunHere(args, env) {
+  const isMpich = mpi === "mpich";
+  const exported = { CHORALE_BACKEND: "mpi", ...env };
+  const contexts = Array.from({ length: numHosts }, (_, host) => {
+    const named = Object.entries({ ...exported, CHORALE_HOST_ID: `host${host}` });
+    const words = named.flatMap(([name, value]) => (isMpich ? ["-env", name, value] : ["-x", `${name}=${value}`]));
+    return [...(host > 0 ? [":"] : []), "-n", String(perHost), ...words, process.execPath, program, ...args];
+  });
+  const { launcher, flags } = launcherOf(mpi);
+  const options = { encoding: "utf8", timeout: 120_000, env: { ...process.env, TMPDIR: folder } };
+  const { stdout, stderr, status } = spawnSync(launcher, [...flags, ...contexts.flat()], options);
+  const lines = stdout.split("\n").filter((line) => line.startsWith("{"));
+  return { found: lines.map((line) => JSON.parse(line)), stderr, status };
+}
+
 try {
   /** By way, operation and size: by job, the times of its rounds, us. */
   const times = new Map();
   for (const way of Array.from({ length: jobs }, (_, job) => (job % 2 === 0 ? ways : ways.toReversed())).flat()) {
-    const { found, stderr, status } = mpirunInHosts(hosts, perHost, {
-      folder,
-      program,
-      args: [ops.join(), sizes.join(), String(ms)],
-      env: { CHORALE_MPI_CHOICES: way },
-      btl: "vader,tcp,self",
-    });
+    const [args, env] = [[ops.join(), sizes.join(), String(ms)], { CHORALE_MPI_CHOICES: way }];
+    const { found, stderr, status } =
+      mpi === undefined
+        ? mpirunInHosts(hosts, perHost, { folder, program, args, env, btl: "vader,tcp,self" })
+        : mpirunHere(args, env);
     if (status !== 0 || found.length !== 1) throw new Error(`mpirun ended with ${status}: ${stderr.slice(-1000)}`);
     for (const { op, bytes, us } of found[0].rows) {
       const key = `${way} ${op} ${bytes}`;

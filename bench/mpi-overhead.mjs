@@ -10,7 +10,7 @@
  * library's mpicc. `--skip`: does not measure these. A quiet machine with a core for each rank: on fewer, every figure is
  * the scheduler's.
  */
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -18,6 +18,7 @@ import { fileURLToPath } from "node:url";
 import { launch } from "chorale/world";
 import { flagsOf, integer, integers } from "../dist/apps/bench/script-flags.js";
 import { oneOf } from "../dist/core/internal.js";
+import { launcherOf, toolOf } from "./peers/mpi-launchers.mjs";
 
 const config = {
   options: {
@@ -47,10 +48,7 @@ const { rankCounts, rounds, ms, mpi, sizes, leaks, given, skipped } = flagsOf(
   }),
 );
 const library = mpi === "mpich" ? "libmpich.so.12" : "libmpi.so.40";
-/** The first of these that is here: Debian's names, which say whose they are, before those of an installation by itself. */
-const toolOf = (names) => names.find((name) => spawnSync(name, ["--version"]).error === undefined) ?? names[0];
-const launcher = toolOf(mpi === "mpich" ? ["mpiexec.mpich", "mpiexec.hydra"] : ["mpirun.openmpi", "mpirun"]);
-const flags = mpi === "mpich" ? [] : ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"];
+const { launcher, flags } = launcherOf(mpi);
 
 /** Runs on each rank. */
 const measure = async (world, { sizes, rounds, ms }) => {
