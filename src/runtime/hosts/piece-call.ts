@@ -1,7 +1,7 @@
 /** A collective that ranks make host by host: its buffers, and what every kind of it needs. */
 import type { CollectiveName } from "../../collectives/index.ts";
 import type { DType, ReduceOp } from "../../core/index.ts";
-import { overlaps, type Span } from "../memory/index.ts";
+import { isReadableMeanwhile, type Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
 import { type HostMemory, LINE_BYTES, OFFER, PIECE_BYTES } from "./host-memory.ts";
@@ -35,14 +35,6 @@ export const wholeLines = (bytes: number) => Math.max(LINE_BYTES, Math.floor(byt
 
 /** Lines that so many bytes take. */
 export const linesFor = (bytes: number) => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
-
-/** Whether others can read a rank's input while it writes its result. */
-function isReadableMeanwhile({ op, rank, partBytes, input, output }: PieceCallParts): boolean {
-  if (!overlaps(input, output)) return true;
-  const own = rank * partBytes;
-  if (op === "all_gather") return input.address === output.address + own;
-  return input.address === output.address - (op === "reduce_scatter" ? own : 0);
-}
 
 export class PieceTools {
   readonly parts: PieceCallParts;

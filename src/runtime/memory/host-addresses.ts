@@ -1,4 +1,5 @@
 /** Where host memory lies, for libraries: a look-up per buffer, so that a call gives numbers alone. */
+import type { OperationName } from "../../collectives/index.ts";
 import { addressOf } from "../../foreign/native/index.ts";
 
 /** In place of the address of what has no bytes. */
@@ -48,4 +49,23 @@ export function part({ bytes, address }: Span, start: number, length: number): S
 
 export function overlaps(a: Span, b: Span): boolean {
   return a.address < b.address + b.bytes.length && b.address < a.address + a.bytes.length;
+}
+
+/** A rank's part in a collective, as others that read its input see it. */
+export interface LentCall {
+  readonly op: OperationName;
+  /** The rank's number in the group. */
+  readonly rank: number;
+  readonly partBytes: number;
+  readonly input: Span;
+  readonly output: Span;
+}
+
+/** Whether others can read a rank's input while it writes its result: in place, it writes only what nobody else reads. */
+export function isReadableMeanwhile({ op, rank, partBytes, input, output }: LentCall): boolean {
+  if (!overlaps(input, output)) return true;
+  const own = rank * partBytes;
+  if (op === "all_gather") return input.address === output.address + own;
+  if (op === "reduce_scatter") return output.address === input.address + own;
+  return op !== "all_to_all" && input.address === output.address;
 }

@@ -19,7 +19,7 @@ export {
   openGrowingArena,
   removeGrowingArena,
 } from "./growing-arena.ts";
-export { emptyAddress, HostAddresses, overlaps, part, type Span } from "./host-addresses.ts";
+export { emptyAddress, HostAddresses, isReadableMeanwhile, overlaps, part, type Span } from "./host-addresses.ts";
 export { createHostControl, hostSegment, releaseHostControl } from "./host-control.ts";
 export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";

@@ -6,7 +6,7 @@
  */
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
-import { overlaps } from "../../memory/index.ts";
+import { isReadableMeanwhile } from "../../memory/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 import { CallMeeting } from "./call-meeting.ts";
 import { MEETING, PIECE_BYTES, shareOf } from "./host-arena.ts";
@@ -60,8 +60,9 @@ export class DirectCall implements Activity {
 
   bring({ library }: BringPlace, arrival?: Arrival): void {
     const { arena, me } = this.#group;
-    const { send, recv } = this.#call;
-    const isSafe = this.#isSafe();
+    const { op, rank, send, recv } = this.#call;
+    const lent = { op, rank, partBytes: this.#partBytes, input: send, output: recv };
+    const isSafe = this.#sharesApart || isReadableMeanwhile(lent);
     const words = arena.words();
     const at = this.#meeting.take().meetings[me] ?? 0;
     words[at + MEETING.send] = isSafe ? arena.offsetOf(send) || this.#copyIn(library.copy) : 0;
@@ -136,16 +137,6 @@ export class DirectCall implements Activity {
   #offered(word: number): readonly number[] {
     const words = this.#group.arena.words();
     return this.#meeting.half.meetings.map((at) => (words[at + word] ?? 0) >>> 0);
-  }
-
-  /** Whether the others can read this rank's input while it writes its result. */
-  #isSafe(): boolean {
-    const { op, send, recv } = this.#call;
-    if (this.#sharesApart || !overlaps(send, recv)) return true;
-    const own = this.#group.me * this.#partBytes;
-    if (op === "all_reduce") return send.address === recv.address;
-    if (op === "all_gather") return send.address === recv.address + own;
-    return op === "reduce_scatter" && recv.address === send.address + own;
   }
 
   /** Waits until all ranks have come as far. */
