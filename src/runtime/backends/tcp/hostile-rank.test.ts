@@ -8,7 +8,7 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import type { World } from "chorale";
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
-import { socketCalls } from "../../../foreign/native/index.ts";
+import { type SocketCalls, socketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import type { Connection } from "./connection.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-recorder.ts";
@@ -46,7 +46,7 @@ function bytesOf({ kind, bytes, total = bytes, isKnown, lane, seq, slot }: Frame
 }
 
 /** Rank 0 of a world whose rank 1 is the test. */
-async function makeVictim() {
+async function makeVictim(calls: SocketCalls) {
   const server = createServer({ pauseOnConnect: true }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const far = connect((server.address() as AddressInfo).port, "127.0.0.1");
@@ -59,7 +59,7 @@ async function makeVictim() {
     ...{ rank: 0, worldSize: 2, generation: 0, timeoutMs: 60_000, strictWork: false, capabilities: TCP_CAPABILITIES },
     ...{ hierarchy: "off", sendThread: "off", hostMark: undefined, folder: undefined, tensors: undefined },
     flight: new FlightLog(new ArrayBuffer(FLIGHT_BYTES)),
-    calls: socketCalls(),
+    calls,
     peers: [undefined, { sockets: [socket], address: "127.0.0.1:9", keys: { send: a, receive: b } }],
   });
   const controls: Uint8Array[] = [];
@@ -73,8 +73,11 @@ async function makeVictim() {
 }
 
 /** Sends until the world has failed, or all limits should have been met. @returns what the world failed of */
-async function attack(next: (sign: (value: object) => Uint8Array) => Uint8Array): Promise<string> {
-  const { victim, far, sign } = await makeVictim();
+async function attack(
+  next: (sign: (value: object) => Uint8Array) => Uint8Array,
+  calls: SocketCalls = socketCalls(),
+): Promise<string> {
+  const { victim, far, sign } = await makeVictim(calls);
   try {
     for (let sent = 0; sent < MOST_SENT_BYTES && victim.failure === undefined; ) {
       const frames: Uint8Array[] = [];
@@ -147,6 +150,16 @@ describe.skipIf(process.platform === "win32")("a rank that sends more than this 
   ])("is refused %s", async (_, frame, message) => {
     const found = await attack(() => bytesOf({ kind: KIND.data, lane: 1, seq: 1, slot: 0, ...frame }));
     expect(found).toMatch(message);
+  });
+
+  it.each([
+    ["questions for its last call", KIND.ask],
+    ["questions whether its data is there", KIND.fence],
+  ])("is refused many %s of which it reads no answer", async (_, kind) => {
+    let seq = 0;
+    const unread: SocketCalls = { ...socketCalls(), send: () => WOULD_BLOCK };
+    const found = await attack(() => bytesOf({ kind, bytes: 0, isKnown: true, lane: 0, seq: seq++, slot: 0 }), unread);
+    expect(found).toMatch(/"RANK_FAILED".*rank 1.*does not read.*expected at most \d+ answers/);
   });
 
   it("cannot say that ranks have failed which the world does not have", async () => {

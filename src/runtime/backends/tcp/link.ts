@@ -24,6 +24,12 @@ export const WINDOW_BYTES = 4 * 1024 * 1024;
 const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
 /** Most grants that leave together. */
 const MAX_HELD = 16;
+/**
+ * Answers that wait because the other end does not read: an honest one waits for each, in every strand of a plan and every group,
+ * and what a plan asks for lies in memory of at most 1 GiB.
+ */
+const MAX_ANSWERS = 2 ** 17;
+const MAX_ANSWER_BYTES = 2 ** 31;
 
 /** Keys of one direction each, from the handshake of the first connection. */
 export interface LinkKeys {
@@ -39,6 +45,9 @@ export interface Outgoing extends MessageName {
   /** The memory may change again. */
   readonly done: () => void;
 }
+
+/** What a frame of a plan says beside its name. */
+type PlanFields = Pick<Head, "print" | "offset" | "total" | "extra">;
 
 const NO_PRINT: Print = Object.freeze({ call: 0, count: 0, hash: 0 });
 const NO_NAME: MessageName = Object.freeze({ group: Object.freeze({ low: 0, high: 0 }), lane: 0, seq: 0, slot: 0 });
@@ -83,6 +92,9 @@ export class Link {
   /** Small messages that the other end has no room for. */
   readonly #held: Outgoing[] = [];
   #onTheWay = 0;
+  /** Answers that were not written yet, and their payloads. */
+  #numAnswers = 0;
+  #answerBytes = 0;
   /** Small messages that came, as long as the other end was not told that they were taken. */
   #arrivedBytes = 0;
   #takenBytes = 0;
@@ -171,7 +183,7 @@ export class Link {
   plan(
     kind: FrameKind,
     name: MessageName,
-    { print, offset, total, extra }: Pick<Head, "print" | "offset" | "total" | "extra">,
+    { print, offset, total, extra }: PlanFields,
     payload?: Uint8Array,
     done?: () => void,
   ): void {
@@ -184,6 +196,24 @@ export class Link {
     }
     this.#writeCopied(end, payload);
     done?.();
+  }
+
+  /**
+   * Sends what the other end has asked for, as `plan` does.
+   * @throws FormatError where it asks again and again, and does not read
+   */
+  answer(kind: FrameKind, name: MessageName, fields: PlanFields, payload?: Uint8Array): void {
+    const bytes = payload?.length ?? 0;
+    this.#numAnswers++;
+    this.#answerBytes += bytes;
+    this.plan(kind, name, fields, payload, () => {
+      this.#numAnswers--;
+      this.#answerBytes -= bytes;
+    });
+    if (this.#numAnswers <= MAX_ANSWERS && this.#answerBytes <= MAX_ANSWER_BYTES) return;
+    const most = `expected at most ${MAX_ANSWERS} answers and ${MAX_ANSWER_BYTES} bytes that wait for it`;
+    const what = `asked and does not read: ${this.#numAnswers} answers of ${this.#answerBytes} bytes wait; ${most}`;
+    throw new FormatError(`rank ${this.rank} (${this.address})`, what);
   }
 
   /** Sends a signed object. */

@@ -5,7 +5,7 @@
  */
 import { FormatError } from "../../../core/index.ts";
 import { type FarForm, type FarPlace, type FarPort, type FarRun, REACHES } from "../../executor/internal.ts";
-import { type GroupKey, type Head, KIND, LANE, MAX_FRAME_BYTES, type Print } from "./frame.ts";
+import { type FrameKind, type GroupKey, type Head, KIND, LANE, MAX_FRAME_BYTES, type Print } from "./frame.ts";
 import type { Inbox } from "./inbox.ts";
 import type { PlanMemory } from "./plan-memory.ts";
 
@@ -27,8 +27,6 @@ interface Question {
   left: number;
   readonly done: () => void;
 }
-
-const NOTHING_MORE = () => {};
 
 export class PlanFrames implements FarPort {
   readonly #group: GroupKey;
@@ -98,10 +96,9 @@ export class PlanFrames implements FarPort {
     more: { readonly offset: number; readonly total: number; readonly extra?: number },
     payload?: Uint8Array,
     done?: () => void,
-    call: Pick<PlanTurn, "seq" | "print"> | undefined = this.#turn,
   ): void {
-    if (call === undefined) return;
-    const { seq, print } = call;
+    if (this.#turn === undefined) return;
+    const { seq, print } = this.#turn;
     const name = { group: this.#group, lane: LANE.collective, seq, slot };
     this.#inboxes[rank]?.link.plan(kind, name, { print, extra: 0, ...more }, payload, done);
   }
@@ -148,7 +145,7 @@ export class PlanFrames implements FarPort {
     switch (head.kind) {
       case KIND.fence:
         // Perhaps of a call that this rank has ended.
-        this.#send(KIND.fenced, member, 0, { offset: 0, total: 0, extra: head.extra }, undefined, undefined, head);
+        this.#reply(KIND.fenced, member, head, 0, 0);
         return;
       case KIND.fenced: {
         const done = this.#fences.get(head.extra);
@@ -171,15 +168,28 @@ export class PlanFrames implements FarPort {
   }
 
   #answer(member: number, head: Head): void {
-    const { slot, offset, total, extra } = head;
+    const { slot, offset, total } = head;
     const at = this.#runOf(member, head)?.place(readSlot(slot).buffer, offset, total);
     if (at === undefined) throw this.#unasked(member, head);
     for (let from = 0; from < total; from += MAX_FRAME_BYTES) {
       const bytes = Math.min(MAX_FRAME_BYTES, total - from);
       // Whoever asks says that it has read before this rank may change it.
       const payload = this.#memory.bytes(at + from, bytes);
-      this.#send(KIND.got, member, 0, { offset: from, total, extra }, payload, NOTHING_MORE, head);
+      this.#reply(KIND.got, member, head, from, total, payload);
     }
+  }
+
+  /** Answers a question. @throws FormatError where answers wait because the member does not read */
+  #reply(
+    kind: FrameKind,
+    member: number,
+    { seq, print, extra }: Head,
+    offset: number,
+    total: number,
+    payload?: Uint8Array,
+  ): void {
+    const name = { group: this.#group, lane: LANE.collective, seq, slot: 0 };
+    this.#inboxes[member]?.link.answer(kind, name, { print, offset, total, extra }, payload);
   }
 
   /** The run that a frame belongs to; undefined for one that is over. @throws FormatError for one that has not begun */

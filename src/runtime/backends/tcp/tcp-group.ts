@@ -31,7 +31,7 @@ import {
 } from "../../comm/index.ts";
 import { placeOf } from "../../progress/index.ts";
 import { CallMaker } from "./call-maker.ts";
-import { type GroupKey, type Head, KIND, LANE, MAX_CONTROL_BYTES, type Print } from "./frame.ts";
+import { type GroupKey, type Head, KIND, LANE, MAX_CONTROL_BYTES, NO_HEAD, type Print } from "./frame.ts";
 import { Inbox, type InboxOwner } from "./inbox.ts";
 import { lateText, MemberNews, withStrands } from "./member-news.ts";
 import { callMismatch, isSameCall, located, pairMismatch } from "./mismatch.ts";
@@ -446,9 +446,10 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   #tellStatus(member: number, kind: typeof KIND.ask | typeof KIND.status): void {
     const inbox = this.#inboxes[member];
     const { last } = this.#news;
-    if (inbox === undefined || inbox.link.isOver) return;
     const name = { group: this.key, lane: LANE.collective, seq: last?.seq ?? 0, slot: 0 };
-    inbox.link.signal(kind, name, last);
+    if (inbox === undefined || inbox.link.isOver) return;
+    if (kind === KIND.ask) inbox.link.signal(kind, name, last);
+    else inbox.link.answer(kind, name, { ...NO_HEAD, print: last ?? NO_HEAD.print });
   }
 
   /** Tells a member that waits for this rank in a collective where this rank waits meanwhile, or that it no longer does. */
@@ -492,9 +493,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
 
   /** Ends the group here if one of its ranks is gone already. */
   refuseGone(): void {
-    for (const rank of this.ranks) {
-      const error = this.#context.goneRank(rank);
+    for (const error of this.ranks.map((rank) => this.#context.goneRank(rank)))
       if (error instanceof RankFailedError) this.failHere(error);
-    }
   }
 }
