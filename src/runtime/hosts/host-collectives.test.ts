@@ -290,33 +290,46 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     }
   });
 
-  it("do not end with what a rank has lent that failed meanwhile", () => {
+  it.each([
+    ["all_reduce", "another rank of its host", ["a", "a"]],
+    ["all_reduce", "another host", ["a", "a", "b", "b"]],
+    ["reduce", "another host", ["a", "a", "b", "b"]],
+    ["reduce_scatter", "another host", ["a", "a", "b", "b"]],
+    ["broadcast", "another host", ["a", "a", "b", "b"]],
+  ] as const)("do not end %s on %s with what a rank has lent that failed meanwhile", (op, _, marks) => {
     const addresses = new HostAddresses();
-    members = new Members(["a", "a"]);
+    members = new Members(marks);
     const all = members;
+    const size = marks.length;
     const exchange = new MessageExchange(new Random(seed + 4));
     const count = 100_000;
-    const data = [true, false].map((isShared, rank) => all.array(rank, "f32", count, isShared));
-    let ended = 0;
+    const [given, root] = [op === "reduce_scatter" ? size * count : count, op === "reduce" ? size - 1 : 0];
+    const data = marks.map((_, rank) => all.array(rank, "f32", given, rank === 0).fill(1 as never));
+    const ended: number[] = [];
     const runs = all.places.map(({ layout, memory }, rank) => {
       const span = addresses.span(data[rank] as TypedArray);
-      const call = { op: "all_reduce", dtype: "f32", redop: "sum", root: 0, size: 2, rank } as const;
+      const output = addresses.span((data[rank] as TypedArray).subarray(0, count));
+      const call = { op, dtype: "f32", redop: "sum", root, size, rank } as const;
       const messages = new ColumnMessages(exchange.of(rank), layout);
-      const parts = { ...call, partBytes: 4 * count, input: span, output: span, layout, memory, messages };
+      const parts = { ...call, partBytes: 4 * count, input: span, output, layout, memory, messages };
       const disagree = () => expect.unreachable("all make the same call");
-      return new PieceRun(all.places[rank] as HostPlace, allReducePieces(parts), {
-        ...{ print: PRINT, disagree },
-        done: () => ended++,
-      });
+      const work = (WORKS[op] as (parts: PieceCallParts) => PieceWork)(parts);
+      const done = () => void ended.push(rank);
+      return new PieceRun(all.places[rank] as HostPlace, work, { print: PRINT, disagree, done });
     });
-    // The second has brought its input when the first has done its share of the sum, and waits for the other one.
-    runs[1]?.start();
-    runs[0]?.start();
+    // The others have brought what they have when the first has done its share, and fails.
+    for (const run of runs.toReversed()) run.start();
     runs[0]?.stop();
     data[0]?.fill(-1 as never);
-    runs[1]?.advance();
-    expect(ended).toBe(0);
-    runs[1]?.stop();
+    const goesOn = () => runs.slice(1).some((run) => run.advance());
+    while (goesOn() || exchange.step());
+    const right = op === "broadcast" ? 1 : size;
+    const hasResult = (rank: number) => op !== "reduce" || rank === root;
+    const isRight = (rank: number) => data[rank]?.subarray(0, count).every((one) => one === right) === true;
+    expect(ended.filter((rank) => hasResult(rank) && !isRight(rank))).toEqual([]);
+    // Another host may have heard all before; this one has not.
+    expect(ended).not.toContain(1);
+    for (const run of runs) run.stop();
   });
 
   it("takes the file's name away when the last has mapped it, and says of another call whose it is", () => {

@@ -89,6 +89,19 @@ export class PieceTools {
     return lent > 0 ? lent + at : memory.input(member, slot) + inSlot;
   }
 
+  /**
+   * The same of a stretch that is to leave the host: what another member has lent is copied, as it may change if that one fails.
+   * @returns `undefined` where it may have changed before
+   */
+  keptInputOf(member: number, slot: number, at: number, inSlot: number, bytes: number): number | undefined {
+    const { memory, layout } = this.parts;
+    const from = this.inputOf(member, slot, at, inSlot);
+    if (member === layout.column || memory.offered(member, slot, OFFER.input) === 0) return from;
+    const to = memory.output(layout.column, slot);
+    memory.copy(memory.address + to, memory.address + from, bytes);
+    return memory.someWithdrew ? undefined : to;
+  }
+
   /** Where a member has what it reduced: in its output, from a byte of that on, or at the beginning of the slot's. */
   outputOf(member: number, slot: number, at: number): number {
     const { memory } = this.parts;
@@ -108,10 +121,14 @@ export class PieceTools {
     if (bytes > 0) memory.copy(output.address + to, memory.address + from, bytes);
   }
 
-  /** Combines what all of this host have brought, from a byte of their inputs on, and of the slot. */
-  reduceRow(slot: number, at: number, inSlot: number, to: number, bytes: number): void {
+  /**
+   * Combines what all of this host have brought, from a byte of their inputs on, and of the slot.
+   * @returns whether it is that: after a member that lent its input has failed it may be anything, and must not leave the host
+   */
+  reduceRow(slot: number, at: number, inSlot: number, to: number, bytes: number): boolean {
     const inputs = this.row.map((_, member) => this.inputOf(member, slot, at, inSlot));
     this.#reduce(this.numHosts === 1 ? "whole" : "first", inputs, to, bytes);
+    return !this.parts.memory.someWithdrew;
   }
 
   /** Combines what hosts have reduced, in their order. */

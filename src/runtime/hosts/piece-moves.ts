@@ -25,7 +25,8 @@ export function broadcastPieces(parts: PieceCallParts): PieceWork {
     const cut = (index: number) => tools.share(share.bytes, index, relays.length);
     const peer = (other: number) => tools.at(other, column);
     if (host === rootHost) {
-      const from = tools.inputOf(rootColumn, slot, tools.piece(piece).at + share.at, share.at);
+      const from = tools.keptInputOf(rootColumn, slot, tools.piece(piece).at + share.at, share.at, share.bytes);
+      if (from === undefined) return;
       const sends = relays.map((other, i) => {
         const { at, bytes } = isCut ? cut(i) : { at: 0, bytes: share.bytes };
         return tools.parcel(peer(other), from + at, bytes);

@@ -60,7 +60,7 @@ function byColumns(
       const { at, bytes } = tools.piece(piece);
       const share = shareOf(bytes, column);
       const to = hasExchange ? memory.output(column, slot) : tools.outputOf(column, slot, at + share.at);
-      tools.reduceRow(slot, at + share.at, share.at, to, share.bytes);
+      if (!tools.reduceRow(slot, at + share.at, share.at, to, share.bytes)) return;
       const exchange = exchanges[slot];
       if (exchange === undefined) done();
       else exchange(done);
@@ -213,12 +213,11 @@ export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
       const { at: from, bytes } = tools.piece(piece);
       const out = memory.output(column, slot);
       const own = memory.own(slot);
-      tools.reduceRow(slot, rank * partBytes + from, rank * stride, out, bytes);
-      const sends = targets.map((member, i) => {
-        const at = out + (i + 1) * stride;
-        tools.reduceRow(slot, member * partBytes + from, member * stride, at, bytes);
-        return tools.parcel(member, at, bytes);
-      });
+      const reduces = (member: number, to: number) =>
+        tools.reduceRow(slot, member * partBytes + from, member * stride, to, bytes);
+      const areRight = [rank, ...targets].map((member, i) => reduces(member, out + i * stride));
+      if (areRight.includes(false)) return;
+      const sends = targets.map((member, i) => tools.parcel(member, out + (i + 1) * stride, bytes));
       const receives = tools.otherHosts.map((other) => {
         const from = tools.at(other, column % (hosts[other]?.length ?? 1));
         return tools.parcel(from, own + other * stride, bytes);
