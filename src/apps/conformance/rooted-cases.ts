@@ -1,14 +1,68 @@
 /**
- * Every rank as the root in turn, with as many elements as the root's number, none included; exchanges around a ring, out of
- * place and in place. Of mpi4py's tests for communication of buffers these are what the data cases, whose roots and counts
- * are drawn, do not promise: all roots, counts from zero on, and buffers that a call must leave alone.
+ * Every rank as the root in turn, with as many elements as the root's number, none included; every count from none on, in a copy
+ * of the group and in groups of one; exchanges around a ring; all of them out of place and in place. Of mpi4py's tests for
+ * communication of buffers (test_cco_buf, test_cco_vec, test_p2p_buf) these are what the data cases, whose roots and counts are
+ * drawn, do not promise: all roots, counts from zero on, and buffers that a call must leave alone.
  */
 import type { ReduceOp } from "../../core/index.ts";
+import type { Communicator } from "../../runtime/comm/index.ts";
 import { equal, finish, SOON } from "./expectations.ts";
-import type { SemanticCase } from "./rank-context.ts";
+import type { RankContext, SemanticCase } from "./rank-context.ts";
 
 const filled = (count: number, value: number) => new Int32Array(count).fill(value);
 const iota = (count: number) => Int32Array.from({ length: count }, (_, i) => i);
+
+/** Each collective with parts of `count` elements, apart and in place, where element e of part p of rank r is 100 r + 10 p + e. */
+async function everyCollective(context: RankContext, comm: Communicator, count: number): Promise<void> {
+  const { rank, size } = comm;
+  const ranks = Array.from({ length: size }, (_, r) => r);
+  const partOf = (r: number, p: number) => Int32Array.from({ length: count }, (_, e) => 100 * r + 10 * p + e);
+  const joined = (parts: readonly Int32Array[]) => Int32Array.of(...parts.flatMap((part) => [...part]));
+  const whole = (r: number) => joined(ranks.map((p) => partOf(r, p)));
+  const own = (buffer: Int32Array) => buffer.subarray(rank * count, (rank + 1) * count);
+  const part = partOf(rank, rank);
+  const sumOf = (p: number) => partOf(0, p).map((_, e) => ranks.reduce((sum, r) => sum + (partOf(r, p)[e] ?? 0), 0));
+  const diagonal = joined(ranks.map((r) => partOf(r, r)));
+  const all = diagonal.map(() => -1);
+  const at = (what: string) => `${what} of ${size} ranks and ${count} elements`;
+  const one = part.map(() => -1);
+
+  await finish(comm, comm.allGather(part, { output: all, ...SOON }));
+  equal(context, at("all_gather"), all, diagonal);
+  const gathered = diagonal.map(() => -1);
+  own(gathered).set(part);
+  await finish(comm, comm.allGather(own(gathered), { output: gathered, ...SOON }));
+  equal(context, at("all_gather in place"), gathered, diagonal);
+
+  const given = whole(rank);
+  await finish(comm, comm.allToAll(given, { output: all, ...SOON }));
+  equal(context, at("all_to_all"), all, joined(ranks.map((r) => partOf(r, rank))));
+
+  await finish(comm, comm.reduceScatter(given, { output: one, ...SOON }));
+  equal(context, at("reduce_scatter"), one, sumOf(rank));
+  await finish(comm, comm.allReduce(given, { output: all, ...SOON }));
+  equal(context, at("all_reduce"), all, joined(ranks.map(sumOf)));
+  equal(context, at("the inputs after them"), given, whole(rank));
+  await finish(comm, comm.reduceScatter(given, { output: own(given), ...SOON }));
+  equal(context, at("reduce_scatter in place"), own(given), sumOf(rank));
+  const reduced = whole(rank);
+  await finish(comm, comm.allReduce(reduced, SOON));
+  equal(context, at("all_reduce in place"), reduced, joined(ranks.map(sumOf)));
+
+  for (const root of ranks) {
+    const isRoot = rank === root;
+    const options = { root, ...SOON };
+    const room = diagonal.map(() => -1);
+    own(room).set(part);
+    await finish(comm, comm.gather(own(room), isRoot ? { ...options, output: room } : options));
+    if (isRoot) equal(context, at(`gather in place with root ${root}`), room, diagonal);
+    const parts = whole(root);
+    const target = isRoot ? own(parts) : part.map(() => -1);
+    await finish(comm, isRoot ? comm.scatter(parts, { ...options, output: target }) : comm.scatter(target, options));
+    equal(context, at(`scatter in place with root ${root}`), target, partOf(root, rank));
+    if (isRoot) equal(context, at(`what is scattered with root ${root}`), parts, whole(root));
+  }
+}
 
 export const ROOTED_CASES: readonly SemanticCase[] = [
   {
@@ -59,6 +113,19 @@ export const ROOTED_CASES: readonly SemanticCase[] = [
           const wanted = rank === root ? iota(size).map(value) : filled(size, -1);
           equal(context, `reduce ${String(op)} with root ${root}`, output, wanted);
         }
+      }
+    },
+  },
+  {
+    name: "every count from none on, apart and in place, in a copy of the group and in groups of one",
+    ranks: 3,
+    needs: ["split", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"],
+    async run(context) {
+      const [copy, alone] = [await context.comm.split(0), await context.comm.split(context.comm.rank)];
+      for (const comm of [copy, alone]) {
+        if (comm === undefined) throw new Error("split gave no group");
+        for (let count = 0; count <= 3; count++) await everyCollective(context, comm, count);
+        await comm.close();
       }
     },
   },
