@@ -1,8 +1,7 @@
 /**
  * Collectives inside a host of tensors that lie in memory which its ranks share (runtime/memory): each rank says where its own are,
  * and when all have, each takes what it is to have straight from the others' inputs, with no copy on the way. Where a tensor of one
- * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise; but a
- * short input of an all-reduce is copied to where the others can read it.
+ * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise.
  */
 import { sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
@@ -58,14 +57,14 @@ export class DirectCall implements Activity {
     return this.#instead?.stepped ?? true;
   }
 
-  bring({ library }: BringPlace, arrival?: Arrival): void {
+  bring(_mpi: BringPlace, arrival?: Arrival): void {
     const { arena, me } = this.#group;
     const { op, rank, send, recv } = this.#call;
     const lent = { op, rank, partBytes: this.#partBytes, input: send, output: recv };
     const isSafe = this.#sharesApart || isReadableMeanwhile(lent);
     const words = arena.words();
     const at = this.#meeting.take().meetings[me] ?? 0;
-    words[at + MEETING.send] = isSafe ? arena.offsetOf(send) || this.#copyIn(library.copy) : 0;
+    words[at + MEETING.send] = isSafe ? arena.offsetOf(send) : 0;
     words[at + MEETING.recv] = isSafe ? arena.offsetOf(recv) : 0;
     this.#meeting.tell(arrival);
   }
@@ -117,15 +116,6 @@ export class DirectCall implements Activity {
     else if (op === "all_reduce") yield* this.#reduceAndShare(inputs, outputs, copy);
     else yield* this.#take(inputs, copy);
     yield* this.#meet();
-  }
-
-  /** Copies an input to where others can read it, if it is short. @returns where; 0 where the call is made otherwise */
-  #copyIn(copy: MemoryCopy): number {
-    if (!this.#sharesApart || this.#partBytes >= PIECE_BYTES) return 0;
-    const { arena, place, ranks, me } = this.#group;
-    const to = arena.input(place, ranks[me] ?? 0, this.#half);
-    copy(arena.address + to, this.#call.send.address, this.#partBytes);
-    return to;
   }
 
   /** Which half of what takes turns is the call's. */
