@@ -47,9 +47,16 @@ describe("chorale tune --fit", () => {
     expect([plain.parameters, fitted.parameters]).toEqual(["h200", "h200-fitted"]);
     expect(fitted.rows[0]!.timeUs).not.toBe(plain.rows[0]!.timeUs);
   });
-  // A hundred rows simulated for every step: seconds of a core of its own.
   it("fits NCCL's model to NCCL's rows", { timeout: 600_000 }, async () => {
-    const { code, out } = await runCli(...fit.map((arg) => (arg === "all_gather" ? "all_reduce" : arg)), "--json");
+    // Each row is simulated in every step, and a plan's take a hundred times what NCCL's do: all of these, and some of those.
+    const measured = JSON.parse(readFileSync(MEASURED, "utf8")) as { rows: { plan?: string }[] };
+    const rows = measured.rows.filter(({ plan }, i) => plan === undefined || i % 12 === 0);
+    writeFileSync(join(folder, "few.json"), JSON.stringify({ ...measured, rows }));
+    const changed: Readonly<Record<string, string>> = {
+      all_gather: "all_reduce",
+      [MEASURED]: join(folder, "few.json"),
+    };
+    const { code, out } = await runCli(...fit.map((arg) => changed[arg] ?? arg), "--json");
     expect(code).toBe(0);
     const { nccl, fit: found } = JSON.parse(out) as {
       nccl: { after: number; numRows: number };
@@ -57,7 +64,7 @@ describe("chorale tune --fit", () => {
     };
     expect(nccl.numRows).toBe(10);
     expect(nccl.after).toBeGreaterThan(180);
-    expect(found.rows.length).toBeGreaterThan(100);
+    expect(found.rows.length).toBeGreaterThan(5);
   });
   it("refuses what it cannot use, and says what it can", async () => {
     const refused = async (...argv: string[]) => {

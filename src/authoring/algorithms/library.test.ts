@@ -14,7 +14,7 @@ const ranksOf = (entry: AlgorithmEntry) => {
 };
 const ROOTED = ["broadcast", "reduce", "gather", "scatter"];
 /** Of interleavings: each compared with what the collective means. */
-const SEEDS = (isFull ? [1, 2, 3, 4] : [1, 2]).map((seed) => seed + choice);
+const SEEDS = (isFull ? [1, 2, 3, 4] : [1]).map((seed) => seed + choice);
 const promises = { outputAtRankEnd: true, reuseAtRankEnd: true };
 
 describe.each(ALGORITHMS)("$name", (entry) => {
@@ -73,7 +73,7 @@ describe.each(ALGORITHMS.filter(({ overlaps }) => overlaps))("$name in pieces th
     for (const variant of [{}, { inPlace: true }, { instances: 2 }]) {
       const plan = compile(entry.make({ numRanks, ranksPerNode, chunks, ...variant }), { verify: false });
       expect(verifyPlan(plan, { promises }).findings, JSON.stringify(variant)).toEqual([]);
-      for (let seed = 1; seed <= 2; seed++) expect(interpret(plan, seed), JSON.stringify(variant)).toBeUndefined();
+      for (const seed of SEEDS) expect(interpret(plan, seed), JSON.stringify(variant)).toBeUndefined();
     }
   });
 });
