@@ -277,7 +277,7 @@ describe.skipIf(!available)("atomr-accel's defects, over a stand-in library (nee
   });
 
   it("C3.7: a world is ready when its program starts, time after time", { timeout: 60_000 }, async () => {
-    for (let round = 0; round < 5; round++) {
+    for (let round = 0; round < 3; round++) {
       const sums = await launch({
         ranks: 2,
         backend: "nccl",

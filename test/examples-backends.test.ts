@@ -3,14 +3,13 @@
  * library, whose kernels are those of the example that has some. On threads its own main.test.ts runs it. A new example is
  * listed here, or this fails.
  */
-import { spawn } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { useEmulatedGpu } from "../examples/sharded-llama/testing/emulated-gpu.ts";
 import { backendKind, LAUNCH_BACKENDS } from "../src/runtime/world/index.ts";
-import { CLI_PROCESS } from "./helpers/cli.ts";
+import { runCli } from "./helpers/cli.ts";
 import { MPIS } from "./helpers/mpi.ts";
 
 const hasStandIn = useEmulatedGpu();
@@ -51,20 +50,11 @@ const EXAMPLES: Readonly<Record<string, Runs>> = {
 /** Examples without ranks, and what runs them. */
 const WITHOUT_RANKS = { "write-a-collective": "ring.test.ts" };
 
-function run(backend: string, name: string, { flags, args }: Runs): Promise<{ code: number | null; text: string }> {
+async function run(backend: string, name: string, { flags, args }: Runs): Promise<{ code: number; text: string }> {
   const script = join(root, name, "main.ts");
   const words = ["launch", "--backend", backend, "--timeout", "120", ...flags, script, "--", ...args];
-  const child = spawn(process.execPath, [...CLI_PROCESS, ...words], { stdio: ["ignore", "pipe", "pipe"] });
-  let text = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.on("data", (chunk: Buffer) => {
-      text += chunk.toString();
-    });
-  }
-  return new Promise((resolve, reject) => {
-    child.on("error", reject);
-    child.on("close", (code) => resolve({ code, text }));
-  });
+  const { code, out, err } = await runCli(...words);
+  return { code, text: out + err };
 }
 
 it("knows every example", () => {

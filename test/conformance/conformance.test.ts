@@ -49,7 +49,7 @@ describe("threads backend: behaviour", () => {
     "%s",
     { timeout: 600_000 },
     async (name) => {
-      run ??= runConformance({ backend: "threads", only: "behaviour", seed });
+      run ??= runConformance({ backend: "threads", only: "behaviour", seed, interleavings: 20, programCalls: 24 });
       const result = await run;
       expect(failuresOf(result).filter((text) => text.startsWith(name))).toEqual([]);
       expect(result.numPassed + result.failed.length).toBe(SEMANTIC_CASES.length);

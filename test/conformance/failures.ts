@@ -1,7 +1,7 @@
 import type { ConformanceResult } from "chorale/conformance";
 
 /**
- * Behaviour on backends whose ranks are dear to start. The threads backend has everything; `npm run conformance:full` has
+ * Behaviour on backends whose ranks are dear to start. The threads backend has more; `npm run conformance:full` has
  * 1,000 interleavings and programs of 3,000 calls on all of them.
  */
 export const FEW = { interleavings: 8, programCalls: 10, maxRanks: 5 } as const;

