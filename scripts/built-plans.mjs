@@ -1,6 +1,6 @@
 /**
- * Writes the plans that come compiled with the package (src/runtime/executor/built-plans.ts), and its reduction kernels
- * (built-kernels.ts), beside the executor's modules. They are compiled and proved once for a state of the sources, which takes some
+ * Writes the plans that come compiled with the package (src/runtime/executor/built-plans.ts), and its WebAssembly, the
+ * kernels and the protocol of threads (built-code.ts), beside the executor's modules. They are compiled and proved once for a state of the sources, which takes some
  * three seconds, and kept in .cache/.
  */
 import { createHash } from "node:crypto";
@@ -11,8 +11,9 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const EXECUTOR = "runtime/executor";
-/** What the plans are made of: all that is below the executor. */
-const ROOMS = ["core", "collectives", "authoring", EXECUTOR];
+const THREADS = "runtime/backends/threads";
+/** What plans and code are made of. */
+const ROOMS = ["core", "collectives", "authoring", EXECUTOR, "runtime/comm", THREADS];
 
 /** A word that changes with the sources of the plans. */
 async function stateOfSources() {
@@ -57,6 +58,10 @@ async function compilePlans(modules, folder) {
     await writeFile(join(temporary, builtPlanFile(ranks)), builtPlansText(ranks, builtUses(ranks)));
   }
   await writeFile(join(temporary, BUILT_KERNELS_FILE), assembleReduce());
+  const { assembleProtocol, protocolFile } = await import(pathToFileURL(join(modules, THREADS, "index.js")).href);
+  for (const wakes of ["notify", "call"]) {
+    await writeFile(join(temporary, protocolFile(wakes)), assembleProtocol(wakes));
+  }
   for (const old of await readdir(dirname(folder))) {
     if (!old.endsWith(".tmp")) await rm(join(dirname(folder), old), { recursive: true, force: true });
   }

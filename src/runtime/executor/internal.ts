@@ -4,7 +4,7 @@
  * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
  */
 export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
-export { BUILT_KERNELS_FILE } from "./built-kernels.ts";
+export { BUILT_KERNELS_FILE, builtCode } from "./built-code.ts";
 export { builtPlanFile, MOST_BUILT_RANKS } from "./built-plans.ts";
 export {
   AS_WRITTEN,

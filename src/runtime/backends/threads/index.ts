@@ -7,4 +7,4 @@ export { attachShared, attachThreads } from "./backend.ts";
 export { dumpFlight } from "./flight-recorder.ts";
 export type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 export { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
-export { buildProtocol } from "./protocol.ts";
+export { assembleProtocol, buildProtocol, protocolFile } from "./protocol.ts";

@@ -1,8 +1,9 @@
 /** The steps of a call, one by one, of three members that stand in one thread: who is woken by which of them. */
 import { describe, expect, it } from "vitest";
+import { builtCode } from "../../executor/built-code.ts";
 import { instantiate, newSharedMemory } from "../../executor/wasm/webassembly.ts";
 import { LINE, MEMBER, RANK, SLOT } from "./layout.ts";
-import { buildProtocol, type ProtocolExports } from "./protocol.ts";
+import { assembleProtocol, buildProtocol, type ProtocolExports, protocolFile } from "./protocol.ts";
 
 const SIZE = 3;
 const CALL = [7, 16, 0, 0, 0] as const;
@@ -49,6 +50,10 @@ function group() {
     },
   };
 }
+
+it.each(["notify", "call"] as const)("the code that comes with the package is what is assembled now (%s)", (wakes) => {
+  expect(Buffer.from(builtCode(protocolFile(wakes)) ?? []).equals(assembleProtocol(wakes))).toBe(true);
+});
 
 // From a number of a call on, and where numbers begin anew behind the largest.
 describe.each([1, 0x7fff_ffff, -1])("the end of a step of call %i", (seq) => {

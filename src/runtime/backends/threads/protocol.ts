@@ -11,6 +11,7 @@ import {
   addReduceKernels,
   addStrandMachine,
   addWiden,
+  builtCode,
   compileModule,
   type FunctionBuilder,
   type Local,
@@ -250,11 +251,22 @@ function addZero(module: ModuleBuilder): void {
 }
 
 /**
- * Compiles kernels and protocol. Of threads, made once per world: the module travels to the ranks with the handle.
- * @param wakes by what a rank wakes another: the engine's own instruction, which reaches threads of one process, or a
- * function `wake` that is given the address of the other's doorbell
+ * By what a rank wakes another: the engine's own instruction, which reaches threads of one process, or a function `wake` that is
+ * given the address of the other's doorbell.
  */
-export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
+export type Wakes = "notify" | "call";
+
+/** The file in which the code comes with the package. */
+export function protocolFile(wakes: Wakes): string {
+  return `threads-protocol-${wakes}.wasm`;
+}
+
+/** Compiles kernels and protocol. Of threads, made once per world: the module travels to the ranks with the handle. */
+export function buildProtocol(wakes: Wakes = "notify"): WasmModule {
+  return compileModule(builtCode(protocolFile(wakes)) ?? assembleProtocol(wakes));
+}
+
+export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
   const module = new ModuleBuilder();
   const wake = wakes === "call" ? module.importFunction("wake", signature(1, 0)) : undefined;
   const moveLarge = module.importFunction("moveLarge", signature(3, 0));
@@ -392,5 +404,5 @@ export function buildProtocol(wakes: "notify" | "call" = "notify"): WasmModule {
     },
     "runPlan",
   );
-  return compileModule(module.encode());
+  return module.encode();
 }

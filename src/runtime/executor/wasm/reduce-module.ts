@@ -1,5 +1,5 @@
 /** The reduction kernels by themselves, as one function: for backends whose ranks share no memory. */
-import { builtKernels } from "../built-kernels.ts";
+import { BUILT_KERNELS_FILE, builtCode } from "../built-code.ts";
 import { ModuleBuilder } from "./assembler.ts";
 import { addReduceKernels } from "./reduce-kernels.ts";
 import { compileModule, instantiate, type WasmFunction, type WasmMemory, type WasmModule } from "./webassembly.ts";
@@ -33,6 +33,6 @@ let compiled: WasmModule | undefined;
 
 /** @returns `ReduceExports.reduce` on this memory */
 export function reduceOn(memory: WasmMemory): WasmFunction {
-  compiled ??= compileModule(builtKernels() ?? assembleReduce());
+  compiled ??= compileModule(builtCode(BUILT_KERNELS_FILE) ?? assembleReduce());
   return instantiate<ReduceExports>(compiled, memory).reduce;
 }
