@@ -3,7 +3,6 @@
  * it would change without a word (instances of classes, symbol keys, properties of a Map) are refused, as are those that
  * it cannot hold. The values that a launcher and its ranks give each other obey the same rule.
  */
-import { DefaultDeserializer, serialize } from "node:v8";
 import { FormatError, InvalidArgumentError, show } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 
@@ -97,7 +96,7 @@ export function encodeObject(value: unknown, maxBytes: number): Uint8Array {
   checkCarried(value, "value");
   let bytes: Uint8Array;
   try {
-    bytes = serialize(value);
+    bytes = process.getBuiltinModule("node:v8").serialize(value);
   } catch (error) {
     throw new InvalidArgumentError(
       "value",
@@ -115,22 +114,27 @@ export function encodeObject(value: unknown, maxBytes: number): Uint8Array {
   return bytes;
 }
 
-/** Gives typed arrays memory of their own: Node's has them lie in the message, all in one buffer. */
-class ObjectReader extends DefaultDeserializer {
-  _readHostObject(): unknown {
-    const view = (super["_readHostObject" as never] as () => ArrayBufferView).call(this);
-    if (Buffer.isBuffer(view)) return Buffer.from(view);
-    if (view instanceof DataView) {
-      return new DataView(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
+function makeReader() {
+  /** Gives typed arrays memory of their own: Node's has them lie in the message, all in one buffer. */
+  return class ObjectReader extends process.getBuiltinModule("node:v8").DefaultDeserializer {
+    _readHostObject(): unknown {
+      const view = (super["_readHostObject" as never] as () => ArrayBufferView).call(this);
+      if (Buffer.isBuffer(view)) return Buffer.from(view);
+      if (view instanceof DataView) {
+        return new DataView(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
+      }
+      return (view as Uint8Array).slice();
     }
-    return (view as Uint8Array).slice();
-  }
+  };
 }
+/** Made for the first object, with the module that it needs: most ranks send none, and start sooner without. */
+let ObjectReader: ReturnType<typeof makeReader> | undefined;
 
 /** Reads what `encodeObject` wrote; `undefined` for no bytes. @throws FormatError for what is not that */
 export function decodeObject(bytes: Uint8Array | undefined): unknown {
   if (bytes === undefined) return undefined;
   try {
+    ObjectReader ??= makeReader();
     const reader = new ObjectReader(bytes);
     reader.readHeader();
     return reader.readValue();
