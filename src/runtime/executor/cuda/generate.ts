@@ -35,7 +35,7 @@ import {
 } from "./strand-steps.ts";
 import { StrandWriter } from "./write-strand.ts";
 
-/** How packets lie in memory: `words`, 4 bytes of data beside 4 of a number; `lines`, 112 beside 16, in lines of 128. */
+/** How packets lie in memory: `words`, 4 bytes of data beside 4 of a number; `lines`, 120 beside 8, in lines of 128. */
 export const PACKET_FORMATS = ["words", "lines"] as const;
 export type PacketFormat = (typeof PACKET_FORMATS)[number];
 
