@@ -93,8 +93,6 @@ describe("the source", () => {
         strand_0(L, rank, strand, launch, slot, buffers);
         __syncthreads();
         if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));
-        // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.
-        if (strand == 0) meetRanks(L, launch, buffers);
         partRanks(L, gridDim.x, launch, told);
       }
       "
@@ -162,7 +160,7 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
     ["two-shot-packet-all-reduce", "bf16", "lines"],
   ] as const)(
     "compiles %s of %s for sm_80, sm_90 and sm_100 without a warning",
-    { timeout: 120_000 },
+    { timeout: 600_000 },
     (name, dtype, packets) => {
       const { source } = generateCuda(make(name, 4), {
         dtype,

@@ -29,6 +29,7 @@ import {
   hasPackets,
   oneChunkEach,
   type RankSteps,
+  reachesBuffers,
   reduceOpsOf,
   scratchPeers,
   stepsOf,
@@ -127,17 +128,17 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     numSemaphores: most(({ lowered }) => lowered.semaphores.length),
     numBarriers: most(({ lowered }) => lowered.barriers.length),
   });
-  const reachesBuffers = dataSteps(ranks).some(({ ins, outs }) =>
-    [...ins, ...outs].some(({ own, buffer }) => !own && (buffer === "input" || buffer === "output")),
-  );
+  const isReaching = ranks.map(({ strands }) => strands.some((steps) => steps.some(reachesBuffers)));
+  const reaches = isReaching.includes(true);
   const usesScratch = dataSteps(ranks).some(({ ins, outs }) =>
     [...ins, ...outs].some(({ buffer }) => buffer === "scratch"),
   );
   const relaunches = options.relaunches === true;
   const parts = options.endsAlone !== true;
   // A launch in which nothing but scratch is shared is apart from those that have other slots.
-  const runsAhead = !relaunches && !parts && !reachesBuffers;
-  const meets = reachesBuffers || !(relaunches || runsAhead);
+  const runsAhead = !relaunches && !parts && !reaches;
+  const meets = reaches || !(relaunches || runsAhead);
+  const meetsAll = meets && !relaunches;
   const { exact } = shapeOf(plan);
   const isLocked = ranks.some(({ strands }) =>
     strands.some((steps) =>
@@ -157,7 +158,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       lines: format === "lines",
       lockSemaphores: isLocked,
       hasBuffers: meets,
-      meetsAll: meets && !relaunches,
+      meetsAll,
       runsAhead,
       op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
     }).write(),
@@ -207,6 +208,8 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     ...bodies,
     kernel(ranks, shapes, {
       meets,
+      // A rank in which a strand meets the others ends no launch before they have begun it.
+      meetsAtEnd: meets && !ranks.every(({ strands }, rank) => (meetsAll ? strands.length > 0 : isReaching[rank])),
       parts,
       resizes: relaunches && (usesScratch || usesPackets),
       runsAhead,
@@ -226,7 +229,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     runsAhead,
     packets: format,
     usesScratch,
-    reachesBuffers,
+    reachesBuffers: reaches,
   };
 }
 
@@ -286,6 +289,8 @@ function heading(plan: ExecutionPlan, { dtype, op }: CudaOptions, format: Packet
 /** What a kernel does besides its strands' steps. */
 interface KernelEnds {
   readonly meets: boolean;
+  /** Some rank has no strand that waits for the others to begin: no peer may be two launches ahead. */
+  readonly meetsAtEnd: boolean;
   readonly parts: boolean;
   /** Ranks meet where the size is another than in the launch before. */
   readonly resizes: boolean;
@@ -297,7 +302,7 @@ interface KernelEnds {
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, parts, resizes, runsAhead, numSlots }: KernelEnds,
+  { meets, meetsAtEnd, parts, resizes, runsAhead, numSlots }: KernelEnds,
 ): string {
   const lines = [
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
@@ -340,9 +345,9 @@ function kernel(
   lines.push(
     "  __syncthreads();",
     "  if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));",
-    ...(meets
+    ...(meetsAtEnd
       ? [
-          "  // Also a strand that reaches nobody's buffers: no peer may be two launches ahead.",
+          "  // Also a rank that reaches nobody's buffers: no peer may be two launches ahead.",
           "  if (strand == 0) meetRanks(L, launch, buffers);",
         ]
       : []),

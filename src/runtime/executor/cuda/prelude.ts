@@ -98,22 +98,24 @@ __device__ inline void greet(const Launch& L, u32 flag) {
     storePacket16(at + 16, packet((u64)L.output, flag));
   }
 }
-__device__ inline char* readGreeting(const Launch& L, const char* at, u32 flag) {
-  Patience patience;
-  uint4 v = loadPacket16(at);
-  while (v.y != flag || v.w != flag) {
-    if (patience.isOver(L, Site{-1, 0}, v.y, flag)) break;
-    v = loadPacket16(at);
-  }
-  return (char*)((u64)v.z << 32 | v.x);
-}
+__device__ __forceinline__ bool isGreeting(uint4 v, u32 flag) { return v.y == flag && v.w == flag; }
+__device__ __forceinline__ char* addressIn(uint4 v) { return (char*)((u64)v.z << 32 | v.x); }
 // Waits until every rank has begun this launch.
 __device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
   for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS) {
-    const bool own = peer == (int)L.rank;
+    buffers.input[peer] = L.input;
+    buffers.output[peer] = L.output;
+    if (peer == (int)L.rank) continue;
     const char* const at = L.window[L.rank] + WINDOW_GREETINGS + GREETING_BYTES * (2 * peer + (flag & 1u));
-    buffers.input[peer] = own ? L.input : readGreeting(L, at, flag);
-    buffers.output[peer] = own ? L.output : readGreeting(L, at + 16, flag);
+    uint4 input = loadPacket16(at), output = loadPacket16(at + 16);
+    Patience patience;
+    while (!isGreeting(input, flag) || !isGreeting(output, flag)) {
+      if (patience.isOver(L, Site{-1, 0}, input.y, flag)) break;
+      input = loadPacket16(at);
+      output = loadPacket16(at + 16);
+    }
+    buffers.input[peer] = addressIn(input);
+    buffers.output[peer] = addressIn(output);
   }
   __syncthreads();
 }
@@ -154,7 +156,7 @@ __device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag, u32 
   if (!isLastStrand(L, numStrands)) return;
   fenceSystem();
   for (int peer = 0; peer < NUM_RANKS; peer++)
-    if (peer != (int)L.rank) storeRelease((u32*)(L.window[peer] + WINDOW_FAREWELLS + COUNTER_STRIDE * L.rank), flag);
+    if (peer != (int)L.rank) *(volatile u32*)(L.window[peer] + WINDOW_FAREWELLS + COUNTER_STRIDE * L.rank) = flag;
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank)
       await(L, (u32*)(L.window[L.rank] + WINDOW_FAREWELLS + COUNTER_STRIDE * peer), flag, Site{-2, 0});

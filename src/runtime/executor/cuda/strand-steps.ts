@@ -320,6 +320,11 @@ export function hasPackets(step: Step): step is DataStep {
   return step.kind === "data" && [...step.ins, ...step.outs].some(({ buffer }) => buffer === "packets");
 }
 
+/** Whether the step reads or writes a buffer of another rank. */
+export function reachesBuffers(step: Step): boolean {
+  return step.kind === "data" && [...step.ins, ...step.outs].some((place) => !place.own && isUser(place));
+}
+
 /** Whether the step writes scratch, its own rank's or another's. */
 export function writesScratch(step: Step): step is DataStep {
   return step.kind === "data" && step.outs.some(isScratch);

@@ -8,6 +8,7 @@ import {
   type DataStep,
   isUser,
   type Place,
+  reachesBuffers,
   type SemaphoreStep,
   type SignalStep,
   type Step,
@@ -36,6 +37,11 @@ export interface StrandWriterParts {
   readonly op: (op: PlanReduceOp) => KernelOp;
 }
 
+const MEET_RANKS = "meetRanks(L, launch, buffers);";
+
+/** Threads that wait for counters at once. */
+const WARP = 32;
+
 /** Every place that is read goes to one of its own: see merge-lines.ts. */
 const isPaired = ({ code, ins }: DataStep) => (code === "pack" || code === "unpack") && ins.length > 1;
 
@@ -54,12 +60,11 @@ export class StrandWriter {
 
   write(): string {
     const { shape, index, hasBuffers, meetsAll, runsAhead } = this.#parts;
-    const reaches = shape.steps.some(
-      (step) => step.kind === "data" && [...step.ins, ...step.outs].some((place) => !place.own && isUser(place)),
-    );
-    if (reaches || meetsAll) this.#line("meetRanks(L, launch, buffers);");
+    const meetsAt = meetsAll ? 0 : firstReaching(shape.steps);
+    if (meetsAll && shape.steps.length === 0) this.#line(MEET_RANKS);
     if (runsAhead && shape.steps.some(writesScratch)) this.#line("awaitSlot(L, rank, launch);");
     shape.steps.forEach((step, at) => {
+      if (at === meetsAt) this.#line(MEET_RANKS);
       this.#step(step, at);
     });
     const { members } = shape;
@@ -157,10 +162,19 @@ export class StrandWriter {
 
   #signal(step: SignalStep, at: number): void {
     if (!step.relaxed) this.#meet();
-    const raise = step.relaxed ? "raiseRelaxed" : "raise";
-    for (let i = 0; i < step.count; i++) {
-      const [rank, counter] = [this.#number(at, 2 * i), this.#number(at, 2 * i + 1)];
-      this.#line(`if (threadIdx.x == ${i % 32}) ${raise}(counterOf(L, ${rank}, ${counter}));`);
+    const counters = Array.from({ length: step.count }, (_, i) => {
+      return `counterOf(L, ${this.#number(at, 2 * i)}, ${this.#number(at, 2 * i + 1)})`;
+    });
+    // A release waits until all that was stored has arrived: once is enough.
+    if (counters.length === 1)
+      this.#line(`if (threadIdx.x == 0) ${step.relaxed ? "raiseRelaxed" : "raise"}(${counters[0]});`);
+    else {
+      this.#line("if (threadIdx.x == 0) {");
+      this.#indented(() => {
+        if (!step.relaxed) this.#line("fenceSystem();");
+        for (const counter of counters) this.#line(`raiseRelaxed(${counter});`);
+      });
+      this.#line("}");
     }
     if (!step.relaxed) this.#did();
   }
@@ -181,25 +195,29 @@ export class StrandWriter {
       );
       this.#takeTogether(ready, take, site);
     } else {
-      for (const i of counters) {
-        const address = `counterOf(L, rank, ${counter(i)})`;
+      // Threads of a warp wait together: one after the other, each would take the time of a load.
+      for (let first = 0; first < step.count; first += WARP) {
+        const some = counters.slice(first, first + WARP);
+        const who = some.length === 1 ? "if (threadIdx.x == 0)" : `if (threadIdx.x < ${some.length})`;
         if (step.counting === "launches") {
-          const target = sum([
-            product(number(i, "perLaunch"), "(launch - 1)"),
-            number(i, "before"),
-            number(i, "times"),
-          ]);
-          this.#line(`if (threadIdx.x == ${i % 32}) await(L, ${address}, (u32)(${target}), ${site});`);
-        } else {
-          this.#line(`if (threadIdx.x == ${i % 32}) {`);
-          this.#indented(() => {
-            this.#line(`u32* const taken = L.state + STATE_TAKEN + ${wrap(counter(i))};`);
-            this.#line(`const u32 target = *taken + ${number(i, "times")};`);
-            this.#line(`await(L, ${address}, target, ${site});`);
-            this.#line("*taken = target;");
-          });
-          this.#line("}");
+          const target = ofThread(
+            some.map((i) =>
+              sum([product(number(i, "perLaunch"), "(launch - 1)"), number(i, "before"), number(i, "times")]),
+            ),
+          );
+          const address = `counterOf(L, rank, ${ofThread(some.map(counter))})`;
+          this.#line(`${who} await(L, ${address}, (u32)(${target}), ${site});`);
+          continue;
         }
+        this.#line(`${who} {`);
+        this.#indented(() => {
+          this.#line(`const int counter = ${ofThread(some.map(counter))};`);
+          this.#line("u32* const taken = L.state + STATE_TAKEN + counter;");
+          this.#line(`const u32 target = *taken + ${wrap(ofThread(some.map((i) => number(i, "times"))))};`);
+          this.#line(`await(L, counterOf(L, rank, counter), target, ${site});`);
+          this.#line("*taken = target;");
+        });
+        this.#line("}");
       }
     }
     this.#did();
@@ -385,6 +403,21 @@ export class StrandWriter {
 
 /** Only preMulSum looks at the launch's scalar. */
 const scalar = (op: string) => (op === operatorName("preMulSum") ? "scalarOf(L)" : "(Wide)0");
+
+/** The first step that reaches a buffer of another rank, or the loop that it is in: peers must have begun the launch. */
+function firstReaching(steps: readonly Step[]): number {
+  const first = steps.findIndex(reachesBuffers);
+  const loop = steps.slice(0, first + 1).findLastIndex(({ kind }) => kind === "loop" || kind === "end-loop");
+  return steps[loop]?.kind === "loop" ? loop : first;
+}
+
+/** What is a thread's own of these: of the first thread the first. */
+function ofThread(texts: readonly string[]): string {
+  const [first = "", ...others] = texts;
+  if (others.every((text) => text === first)) return first;
+  const last = texts.length - 1;
+  return texts.map((text, i) => (i === last ? text : `threadIdx.x == ${i} ? ${text} : `)).join("");
+}
 
 const negative = (text: string) => (/^\d+$/.test(text) ? `${-Number(text)}` : `-(${text})`);
 const wrap = (text: string) => (/^[\w.]+$/.test(text) ? text : `(${text})`);
