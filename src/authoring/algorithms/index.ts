@@ -86,6 +86,7 @@ export {
   streamingTwoPhaseAllReduce,
   twoPhaseAllReduce,
   twoPhasePacketAllReduce,
+  twoPhasePushAllReduce,
   twoPhaseReadAllReduce,
 } from "./streaming.ts";
 export { type SwitchAllReduceArgs, switchAllGather, switchAllReduce } from "./switch-multicast.ts";

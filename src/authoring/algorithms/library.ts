@@ -88,6 +88,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("one-pass-all-reduce", "all_reduce", onePass.onePassAllReduce),
   entry("two-phase-all-reduce", "all_reduce", streaming.twoPhaseAllReduce),
   entry("two-phase-read-all-reduce", "all_reduce", streaming.twoPhaseReadAllReduce),
+  entry("two-phase-push-all-reduce", "all_reduce", streaming.twoPhasePushAllReduce),
   entry("two-phase-packet-all-reduce", "all_reduce", streaming.twoPhasePacketAllReduce, { packets: true }),
   entry("streaming-all-reduce", "all_reduce", streaming.streamingAllReduce, { inPlace: false }),
   entry("streaming-two-phase-all-reduce", "all_reduce", streaming.streamingTwoPhaseAllReduce),

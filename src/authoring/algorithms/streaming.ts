@@ -149,6 +149,36 @@ export function twoPhaseReadAllReduce(args: AlgorithmArgs): Program {
   });
 }
 
+/**
+ * As `twoPhaseAllReduce`, but links carry stores alone: chunks go to scratch of their owners, and when the strands of a number
+ * have done that, owners add what has come and store the sums to everybody.
+ */
+export function twoPhasePushAllReduce(args: AlgorithmArgs): Program {
+  const { numRanks: n } = args;
+  return program(
+    {
+      ...settings("two-phase-push-all-reduce", args),
+      autoSync: "strand",
+      collective: allReduce(n, { ...args, chunks: n }),
+    },
+    (p) => {
+      const inbox = p.ranks.map((rank) => rank.scratch(n));
+      const channels = channelsOf(p);
+      for (const channel of channels.flat())
+        channel.put(inbox[channel.to]!.at(channel.from), p.rank(channel.from).input.at(channel.to), 0);
+      meet(channels);
+      for (const owner of p.ranks) {
+        const share = owner.id;
+        const sum = owner.output.at(share);
+        const others = after(p.ranks, owner).map((peer) => inbox[share]!.at(peer.id));
+        owner.reduce(owner.input.at(share), others, { dst: sum, strand: 0 });
+        for (const channel of channels[share]!) channel.put(p.rank(channel.to).output.at(share), sum, 0);
+      }
+      meet(channels);
+    },
+  );
+}
+
 type Channels<P> = readonly (readonly MemoryChannel<P>[])[];
 
 /** Strands of the same number tell each other how far they are. */

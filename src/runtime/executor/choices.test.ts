@@ -245,6 +245,7 @@ describe("serving plans", () => {
         "one-pass-all-reduce",
         "two-phase-all-reduce",
         "two-phase-read-all-reduce",
+        "two-phase-push-all-reduce",
         "streaming-two-phase-all-reduce",
         "staged-all-reduce",
         "ring-all-reduce",

@@ -22,6 +22,7 @@ const STREAMS = [
   "one-pass-all-reduce",
   "two-phase-all-reduce",
   "two-phase-read-all-reduce",
+  "two-phase-push-all-reduce",
 ] as const;
 /** Uneven, tiny, none, several units and several lines a thread; the first again, to go back to a size. */
 const COUNTS = [37, 1, 0, 4096 * 3 + 5, 37];
@@ -84,13 +85,16 @@ describe.skipIf(!hasHostCompiler())("kernels of four ranks, compiled by g++ for 
 });
 
 describe("the source for four ranks", () => {
-  /** The calls that move data, in the order of a strand's source. */
-  const callsOf = (name: string, packets?: "lines") => {
+  const strandsOf = (name: string, packets?: "lines") => {
     const plan = planOf(name, 1);
     const proof = proofOf(plan);
     const options = { relaunches: proof?.ok === true && proof.relaunches(), endsAlone: true };
     const { source } = generateCuda(plan, { dtype: "f32", ...options, ...(packets && { packets }) });
-    const strands = source.slice(source.indexOf("void strand_0("));
+    return source.slice(source.indexOf("void strand_0("));
+  };
+  /** The calls that move data, in the order of a strand's source. */
+  const callsOf = (name: string, packets?: "lines") => {
+    const strands = strandsOf(name, packets);
     return [...strands.matchAll(/^ +(\w+<[\w, ]+>)\(/gm)].map(([, call]) => call);
   };
 
@@ -111,5 +115,16 @@ describe("the source for four ranks", () => {
       "copy<1, 1>",
       "move<Op_sum, 4, 4>",
     ]);
+  });
+
+  it("signals all peers behind one fence, waits for them together, and meets them when it first reaches their buffers", () => {
+    const strands = strandsOf("two-phase-push-all-reduce");
+    const calls = [...strands.matchAll(/\b(copy|move|fenceSystem|raise|raiseRelaxed|await|meetRanks)[<(]/g)];
+    const [put, tell] = [
+      ["copy", "copy", "copy"],
+      ["fenceSystem", "raiseRelaxed", "raiseRelaxed", "raiseRelaxed"],
+    ];
+    expect(calls.map(([, call]) => call)).toEqual([...put, ...tell, "await", "meetRanks", "move", ...tell, "await"]);
+    expect(strands.match(/if \(threadIdx\.x < 3\) await/g)).toHaveLength(2);
   });
 });
