@@ -332,6 +332,22 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     for (const run of runs) run.stop();
   });
 
+  it("cut what crosses hosts into a piece for each slot, from 128 KiB on, and keep pieces of one host whole", () => {
+    const numPieces = (marks: readonly string[], partBytes: number) => {
+      const together = new Members(marks);
+      const { layout, memory } = together.places[0] as HostPlace;
+      const messages = new ColumnMessages(new MessageExchange(new Random(seed)).of(0), layout);
+      const span = new HostAddresses().span(together.array(0, "f32", partBytes / 4, false));
+      const call = { op: "all_reduce", dtype: "f32", redop: "sum", root: 0, size: marks.length, rank: 0 } as const;
+      const work = allReducePieces({ ...call, partBytes, input: span, output: span, layout, memory, messages });
+      together.close();
+      return work.numPieces;
+    };
+    const sizes = [4096, 2 ** 17, 2 ** 18, 2 ** 19, 2 ** 20, 2 ** 22];
+    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes))).toEqual([1, 1, 2, 4, 4, 8]);
+    expect(sizes.map((bytes) => numPieces(["a", "a"], bytes))).toEqual([1, 1, 1, 1, 2, 8]);
+  });
+
   it("takes the file's name away when the last has mapped it, and says of another call whose it is", () => {
     members = new Members(["a", "a"]);
     expect(members.paths.filter((path) => existsSync(path))).toEqual([]);

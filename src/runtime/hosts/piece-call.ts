@@ -4,7 +4,7 @@ import type { DType, ReduceOp } from "../../core/index.ts";
 import { isReadableMeanwhile, type Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
-import { type HostMemory, LINE_BYTES, OFFER, PIECE_BYTES } from "./host-memory.ts";
+import { type HostMemory, LINE_BYTES, NUM_SLOTS, OFFER, PIECE_BYTES } from "./host-memory.ts";
 
 export interface PieceCallParts {
   readonly op: CollectiveName;
@@ -24,6 +24,9 @@ export interface PieceCallParts {
   readonly messages: ColumnMessages;
 }
 
+/** Smaller pieces take longer than what they overlap with. */
+const LEAST_PIECE_BYTES = 128 * 1024;
+
 /** A stretch of bytes. */
 export interface Stretch {
   readonly at: number;
@@ -32,6 +35,9 @@ export interface Stretch {
 
 /** Pieces of whole lines, so that no element is cut. */
 export const wholeLines = (bytes: number) => Math.max(LINE_BYTES, Math.floor(bytes / LINE_BYTES) * LINE_BYTES);
+
+/** Over several hosts: pieces of which all slots have one, so that what is done inside the host overlaps with the sockets. */
+const overlapping = (partBytes: number) => Math.max(LEAST_PIECE_BYTES, wholeLines(partBytes / NUM_SLOTS));
 
 /** Lines that so many bytes take. */
 export const linesFor = (bytes: number) => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
@@ -49,9 +55,13 @@ export class PieceTools {
 
   constructor(parts: PieceCallParts, pieceBytes: number) {
     this.parts = parts;
-    this.pieceBytes = Math.min(PIECE_BYTES, wholeLines(pieceBytes));
-    this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.numHosts = parts.layout.hosts.length;
+    this.pieceBytes = Math.min(
+      PIECE_BYTES,
+      wholeLines(pieceBytes),
+      this.numHosts > 1 ? overlapping(parts.partBytes) : PIECE_BYTES,
+    );
+    this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.row = parts.layout.hosts[parts.layout.host] ?? [];
     const { memory, input, output, partBytes } = parts;
     const lends = isReadableMeanwhile(parts);
