@@ -30,7 +30,7 @@ import { HostTensors, hostMark } from "../../hosts/index.ts";
 import { freeTensor, type GrowingArena, type WorldTerm, worldTensor } from "../../memory/index.ts";
 import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
-import { FLIGHT_BYTES, FlightLog } from "./flight-recorder.ts";
+import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
 import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { FormatError } from "../../../core/index.ts";
 import type { Connection } from "./connection.ts";
-import { FLIGHT_BYTES, FlightLog, readFlightLog } from "./flight-recorder.ts";
+import { FLIGHT_BYTES, FlightLog, readFlightLog } from "./flight-log.ts";
 import { HEAD_BYTES, type Head, KIND, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, readHead, writeHead } from "./frame.ts";
 import { GrantHolds, Link } from "./link.ts";
 

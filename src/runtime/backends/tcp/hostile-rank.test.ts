@@ -11,7 +11,7 @@ import { describe, expect, it } from "vitest";
 import { type SocketCalls, socketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import type { Connection } from "./connection.ts";
-import { FLIGHT_BYTES, FlightLog } from "./flight-recorder.ts";
+import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { EAGER_BYTES, type FrameKind, HEAD_BYTES, KIND, MAX_FRAME_BYTES, writeHead } from "./frame.ts";
 import { Link } from "./link.ts";
 import { TcpRank } from "./tcp-rank.ts";

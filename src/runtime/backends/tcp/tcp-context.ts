@@ -3,7 +3,7 @@ import type { ChoraleError } from "../../../core/index.ts";
 import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
 import type { HostTensors } from "../../hosts/index.ts";
-import type { FlightLog } from "./flight-recorder.ts";
+import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
 import type { HostTurns } from "./host-turns.ts";
 import type { GrantHolds, Link } from "./link.ts";

@@ -7,7 +7,7 @@ import { FormatError, invariant } from "../../../core/index.ts";
 import { FLIGHT_SCHEMA_VERSION, type FlightDump, type HostSpec } from "../../comm/index.ts";
 import { createHostTensors } from "../../hosts/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../../memory/index.ts";
-import { readFlightLog } from "./flight-recorder.ts";
+import { readFlightLog } from "./flight-log.ts";
 import type { TcpHandle } from "./tcp-handle.ts";
 
 const MEMORY_FOLDER = "/dev/shm";

@@ -32,7 +32,7 @@ import {
 } from "../../comm/index.ts";
 import { instantiate, loadEarly, type WasmModule } from "../../executor/internal.ts";
 import { CoreSharing, maySpread } from "./core-sharing.ts";
-import { FlightRing } from "./flight-recorder.ts";
+import { FlightRing } from "./flight-ring.ts";
 import { GroupEngine } from "./group-engine.ts";
 import type { AttachOptions, ThreadsHandle } from "./handle.ts";
 import { Heap } from "./heap.ts";

@@ -26,7 +26,7 @@ import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from 
 import { CallSteps } from "./call-steps.ts";
 import { MAX_FLAT_RANKS } from "./collective-path.ts";
 import { EagerRings } from "./eager-rings.ts";
-import { type FlightRing, groupName } from "./flight-recorder.ts";
+import { type FlightRing, groupName } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { causeOf, deathOf, markFailure, rankBlock, wake } from "./host.ts";
 import { DONE, GROUP, groupLayout, LINE, MEMBER, memberLayout, SLOT, stampOf } from "./layout.ts";

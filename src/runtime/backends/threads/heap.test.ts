@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { OutOfMemoryError, RankFailedError } from "../../../core/index.ts";
 import { attachThreads } from "./backend.ts";
-import { dumpFlight } from "./flight-recorder.ts";
+import { dumpFlight } from "./flight-ring.ts";
 import { Heap } from "./heap.ts";
 import { buryRank, createThreadsHost, failWorld } from "./host.ts";
 import { WORLD } from "./layout.ts";

@@ -4,7 +4,7 @@
  * Start with threads-kind.ts (what the world sees), then threads-group.ts and group-engine.ts (a group's calls).
  */
 export { attachShared, attachThreads } from "./backend.ts";
-export { dumpFlight } from "./flight-recorder.ts";
+export { dumpFlight } from "./flight-ring.ts";
 export type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 export { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
 export { assembleProtocol, buildProtocol, protocolFile } from "./protocol.ts";

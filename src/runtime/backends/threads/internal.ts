@@ -3,7 +3,7 @@
  * launcher, the bench and the doctor need of it. It does not load what only ranks run.
  * Start reading at threads-kind.ts.
  */
-export { dumpFlight } from "./flight-recorder.ts";
+export { dumpFlight } from "./flight-ring.ts";
 export type { AttachOptions, ThreadsHostOptions } from "./handle.ts";
 export { beginWorld, buryRank, checkHost, failRank, failWorld, MAX_RANKS } from "./host.ts";
 export { LINE, MAGIC, WORLD } from "./layout.ts";

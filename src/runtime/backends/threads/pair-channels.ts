@@ -7,7 +7,7 @@
  */
 import { type ChoraleError, MismatchError, OutOfMemoryError } from "../../../core/index.ts";
 import { unpackCall } from "../../comm/index.ts";
-import type { FlightRing } from "./flight-recorder.ts";
+import type { FlightRing } from "./flight-ring.ts";
 import type { Heap } from "./heap.ts";
 import { rankBlock, wake } from "./host.ts";
 import { type groupLayout, MESSAGE, MESSAGE_STATE, PAIR, RANK, WORLD } from "./layout.ts";

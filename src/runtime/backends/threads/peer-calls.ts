@@ -5,7 +5,7 @@
  */
 import { MismatchError, type MismatchSide, traceOfCall } from "../../../core/index.ts";
 import { callSite, describeWords, unpackCall } from "../../comm/index.ts";
-import type { FlightRing } from "./flight-recorder.ts";
+import type { FlightRing } from "./flight-ring.ts";
 import { type groupLayout, RING, SLOT, stampOf, TEXT_BYTES } from "./layout.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 

@@ -1,7 +1,7 @@
 /** The threads backend as the world knows it: ranks are threads of one process, which share WebAssembly memory. */
 import { type BackendKind, isDuration, isFlag, isIntegerFrom } from "../../comm/index.ts";
 import { isChoices } from "../../executor/internal.ts";
-import { dumpFlight } from "./flight-recorder.ts";
+import { dumpFlight } from "./flight-ring.ts";
 import type { AttachOptions, ThreadsHandle, ThreadsHostOptions } from "./handle.ts";
 import { buryRank, createThreadsHost, failRank, failWorld, MAX_RANKS, releaseThreadsHost } from "./host.ts";
 
