@@ -1,5 +1,5 @@
 // Writes the generated kernels of several plans, and what their launches need at every size, for harness.cu.
-// node bench/cuda-kernels/prepare.mjs FOLDER [dtypes] [filter]   (after npm run build; bench/cuda-kernels/README.md)
+// node bench/cuda-kernels/prepare.mjs FOLDER [dtypes] [filter] [ranks]   (after npm run build; bench/cuda-kernels/README.md)
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as algorithms from "../../dist/authoring/algorithms/index.js";
@@ -8,9 +8,9 @@ import { chunkBytesOf, shapeOf } from "../../dist/authoring/plan/index.js";
 import { verifyPlan } from "../../dist/authoring/verifier/index.js";
 import { generateCuda, windowBytes } from "../../dist/runtime/executor/index.js";
 
-const [folder = "cuda-kernels", dtypes = "f32,bf16", filter = ""] = process.argv.slice(2);
+const [folder = "cuda-kernels", dtypes = "f32,bf16", filter = "", ranks = "2"] = process.argv.slice(2);
 const wanted = new RegExp(filter);
-const NUM_RANKS = 2;
+const NUM_RANKS = Number(ranks);
 const KI = 1024;
 const SIZES = Array.from({ length: 11 }, (_, i) => KI * 4 ** i);
 
