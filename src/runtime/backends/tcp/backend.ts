@@ -32,6 +32,7 @@ import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
+import { connectionsOf } from "./sender.ts";
 import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
 import { TcpRank } from "./tcp-rank.ts";
@@ -51,9 +52,11 @@ export async function attachTcp(
   { joined = false } = {},
 ): Promise<Backend> {
   const { ranks, generation, secret, flightFolder } = handle;
-  const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false, connections = 1 } = options;
-  const host = options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK);
   const tls = tlsFromEnvironment(process.env);
+  const mayHaveThread = tls === undefined;
+  const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false } = options;
+  const connections = options.connections ?? (mayHaveThread ? connectionsOf(ranks) : 1);
+  const host = options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK);
   const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD");
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);
@@ -74,7 +77,7 @@ export async function attachTcp(
       calls,
       peers,
       hierarchy: mode,
-      sendThread: sendThread === "auto" && tls !== undefined ? "off" : sendThread,
+      sendThread: sendThread === "auto" && !mayHaveThread ? "off" : sendThread,
       hostMark: hostMark({ folder: flightFolder, joined }),
       folder: flightFolder,
       tensors: tensors?.share() === true ? tensors : undefined,

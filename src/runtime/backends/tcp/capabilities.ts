@@ -7,6 +7,9 @@ import type { Capabilities } from "../../comm/index.ts";
 /** Bounded by the inputs of one reduction. */
 export const MAX_TCP_RANKS = 256;
 
+/** Of a pair of ranks. More of them gain nothing and cost descriptors. */
+export const MAX_CONNECTIONS = 16;
+
 export const TCP_CAPABILITIES: Capabilities = Object.freeze({
   backend: "tcp",
   dtypes: DTYPE_NAMES,

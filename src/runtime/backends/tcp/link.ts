@@ -83,6 +83,8 @@ export class Link {
   /** Where it is, for messages. */
   readonly address: string;
   readonly connections: readonly Connection[];
+  /** Those over which this end sends large messages. */
+  readonly #large: readonly Connection[];
   readonly #keys: LinkKeys;
   /** Grants that are held, and the frame that leaves behind them. */
   readonly #frame = new Uint8Array((MAX_HELD + 1) * HEAD_BYTES + COPIED_BYTES);
@@ -110,12 +112,14 @@ export class Link {
     connections: readonly Connection[],
     keys: LinkKeys,
     holds: GrantHolds = new GrantHolds(),
+    large = connections,
   ) {
     this.rank = rank;
     this.address = address;
     this.connections = connections;
     this.#keys = keys;
     this.#holds = holds;
+    this.#large = large;
   }
 
   get isOver(): boolean {
@@ -141,16 +145,17 @@ export class Link {
     message.done();
   }
 
-  /** Sends a message that the other end has asked for, over all connections. Its memory is free when `done` was called. */
+  /** Sends a message that the other end has asked for, over the connections for large ones. Its memory is free when `done` was called. */
   sendLarge(message: Outgoing): void {
     const { payload, print, extra } = message;
     let left = Math.ceil(payload.length / MAX_FRAME_BYTES);
     const done = () => {
       if (--left === 0) message.done();
     };
+    const large = this.#large;
     for (let offset = 0; offset < payload.length; offset += MAX_FRAME_BYTES) {
       const part = payload.subarray(offset, offset + MAX_FRAME_BYTES);
-      const connection = this.connections[this.#next++ % this.connections.length] ?? this.#first;
+      const connection = large[this.#next++ % large.length] ?? this.#first;
       if (connection !== this.#first) this.writeHeld();
       const end = this.#put(KIND.data, message, print, extra, offset, part.length, payload.length);
       connection.write(this.#taken(end), part, done);

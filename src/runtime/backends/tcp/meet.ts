@@ -2,10 +2,11 @@
 import { FormatError, RankFailedError, TimeoutError } from "../../../core/index.ts";
 import { afterRunning, type Bootstrap, runningTime } from "../../comm/index.ts";
 import { type Introduction, knock, PeerDoor, type PeerSocket, type TlsIdentity } from "../../rendezvous/index.ts";
+import { MAX_CONNECTIONS } from "./capabilities.ts";
 import type { LinkKeys } from "./link.ts";
 
 /** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
-const FRAMES = 3;
+const FRAMES = 4;
 
 /** The connections to one peer. */
 export interface PeerSockets {
@@ -20,7 +21,7 @@ export interface MeetOptions {
   readonly secret: string;
   /** Where this rank listens. */
   readonly host: string;
-  /** Connections of each pair. */
+  /** Connections to each rank that calls this one: the callee of a pair says how many it has. */
   readonly connections: number;
   readonly timeoutMs: number;
   /** Connections are over TLS. */
@@ -52,7 +53,9 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
   const sockets: PeerSocket[][] = Array.from({ length: worldSize }, () => []);
   const addresses: string[] = [];
   const taken = new Set<string>();
-  const all = (peer: number) => sockets[peer]?.filter((one) => one !== undefined).length === connections;
+  /** How many connections each pair has, as far as this rank knows. */
+  const counts = sockets.map((_, peer) => (peer > rank ? connections : undefined));
+  const all = (peer: number) => sockets[peer]?.filter((one) => one !== undefined).length === counts[peer];
   const missing = () => sockets.flatMap((_, peer) => (peer === rank || all(peer) ? [] : [peer]));
   let arrived = () => {};
   const own: Introduction = { from: rank, to: rank, index: connections, worldSize, generation, version };
@@ -76,13 +79,14 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
   });
   let isOver = false;
   try {
-    await bootstrap.set(`tcp/${rank}`, Buffer.from(JSON.stringify({ host, port: door.port })));
+    await bootstrap.set(`tcp/${rank}`, Buffer.from(JSON.stringify({ host, port: door.port, connections })));
     const calling = Array.from({ length: rank }, async (_, peer) => {
       const address = parseAddress(
         await bootstrap.get(`tcp/${peer}`, { timeoutMs: Math.max(1, until - runningTime()) }),
         peer,
       );
-      for (let index = 0; index < connections; index++) {
+      counts[peer] = address.connections;
+      for (let index = 0; index < address.connections; index++) {
         const limit = { secret, tls, timeoutMs: Math.max(1, until - runningTime()) };
         const socket = await knock(address, { ...own, to: peer, index }, limit);
         if (isOver) socket.socket.destroy();
@@ -130,12 +134,13 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
 }
 
 /** @throws FormatError */
-function parseAddress(bytes: Uint8Array, rank: number): { readonly host: string; readonly port: number } {
+function parseAddress(bytes: Uint8Array, rank: number): { host: string; port: number; connections: number } {
+  const isCount = (value: unknown, most: number): value is number =>
+    Number.isInteger(value) && (value as number) > 0 && (value as number) <= most;
   try {
-    const { host, port } = JSON.parse(Buffer.from(bytes).toString()) as Record<string, unknown>;
-    if (typeof host === "string" && Number.isInteger(port) && (port as number) > 0 && (port as number) < 65_536) {
-      return { host, port: port as number };
-    }
+    const { host, port, connections } = JSON.parse(Buffer.from(bytes).toString()) as Record<string, unknown>;
+    if (typeof host === "string" && isCount(port, 65_535) && isCount(connections, MAX_CONNECTIONS))
+      return { host, port, connections };
   } catch {
     // Said below.
   }

@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads";
 import { describe, expect, it, vi } from "vitest";
 import { socketCalls } from "../../../foreign/native/index.ts";
 import { SendThread } from "./send-thread.ts";
-import { Sender } from "./sender.ts";
+import { forLarge, Sender } from "./sender.ts";
 
 const newSender = () => new Sender({ sendThread: "on", calls: socketCalls(), peers: [] });
 const hasThread = (sender: Sender) => sender.watched[0] >= 0;
@@ -33,4 +33,13 @@ describe.skipIf(process.platform === "win32")("a rank's thread that writes", () 
     expect(terminate).not.toHaveBeenCalled();
     terminate.mockRestore();
   });
+});
+
+it("sends large payloads over connections over which the other end sends none, where a pair has enough", () => {
+  const of = (count: number) => Array.from({ length: count }, (_, index) => index);
+  for (const count of [1, 2])
+    for (const isLower of [true, false]) expect(forLarge(of(count), isLower)).toEqual(of(count));
+  expect([true, false].map((isLower) => forLarge(of(3), isLower))).toEqual([[1], [2]]);
+  expect([true, false].map((isLower) => forLarge(of(16), isLower).length)).toEqual([8, 7]);
+  expect(forLarge(of(16), true).filter((index) => forLarge(of(16), false).includes(index))).toEqual([]);
 });

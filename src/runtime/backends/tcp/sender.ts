@@ -6,8 +6,12 @@ import type { PeerSockets } from "./meet.ts";
 import { SendThread, WAKE_EVENTS } from "./send-thread.ts";
 import type { SendThreadMode } from "./tcp-handle.ts";
 
-/** Fewest other ranks with which it gains: two ranks wait for each other with or without it. */
+/** Fewest other ranks with which it gains where both directions of a pair share a connection, which the kernel locks for each. */
 const LEAST_PEERS = 3;
+/** Connections of a pair where ranks have such a thread: one for what is small, and one for large payloads of each direction. */
+const THREAD_CONNECTIONS = 3;
+/** Ranks of a world above which pairs have one connection: descriptors, and the time that a world takes to form, grow with their square. */
+const MOST_APART = 32;
 /** Descriptors below zero are none for poll(2). */
 const NOTHING_WATCHED = [-1, 0] as const;
 
@@ -79,9 +83,23 @@ export class Sender {
   }
 }
 
-/** Whether a world has enough ranks, and this machine two cores for each of those that are on it. */
+/** Whether this machine has two cores for each of so many ranks. */
+const hasCores = (numRanks: number) => availableParallelism() >= 2 * numRanks;
+
+/** How many connections pairs have, if nobody says: more than one where both ends have a thread that writes, wherever they are. */
+export const connectionsOf = (worldSize: number) =>
+  worldSize <= MOST_APART && hasCores(worldSize) ? THREAD_CONNECTIONS : 1;
+
+/** Those over which a rank sends large payloads: where there are enough, none over which the other end sends any. */
+export function forLarge<T>(connections: readonly T[], isLower: boolean): readonly T[] {
+  if (connections.length < THREAD_CONNECTIONS) return connections;
+  return connections.filter((_, index) => index > 0 && index % 2 === (isLower ? 1 : 0));
+}
+
+/** Whether the payloads of a world can be written beside what is read, and this machine has two cores for each rank on it. */
 function gains(all: readonly (PeerSockets | undefined)[]): boolean {
   const peers = all.filter((peer) => peer !== undefined);
   const isHere = ({ sockets: [first] }: PeerSockets) => first?.socket.remoteAddress === first?.socket.localAddress;
-  return peers.length >= LEAST_PEERS && availableParallelism() >= 2 * (1 + peers.filter(isHere).length);
+  const areApart = peers.some(({ sockets }) => sockets.length >= THREAD_CONNECTIONS);
+  return (areApart || peers.length >= LEAST_PEERS) && hasCores(1 + peers.filter(isHere).length);
 }

@@ -29,7 +29,11 @@ export interface TcpOptions {
   readonly strictWork?: boolean;
   /** The address of this host that the ranks listen on and tell each other; CHORALE_TCP_HOST, or loopback, by default. */
   readonly host?: string;
-  /** Connections of each pair of ranks, which share large messages; 1 by default. */
+  /**
+   * Connections of each pair of ranks. By default 3 in worlds of at most 32 ranks where this machine has two cores for each and connections
+   * are not encrypted, and 1 elsewhere. From 3 on large messages leave over half of those behind the first, and come over the
+   * others; fewer share them. The rank that is called, the lower one, decides for a pair.
+   */
   readonly connections?: number;
   /**
    * Whether ranks of one host exchange data by shared memory, and hosts by sockets: where that is known to be faster (`auto`, the
@@ -37,9 +41,9 @@ export interface TcpOptions {
    */
   readonly hierarchy?: HierarchyMode;
   /**
-   * Whether a second thread writes the large payloads of a rank while its own reads and reduces: in worlds of four ranks or more,
-   * where this machine has two cores for each rank on it and connections are not encrypted (`auto`, the default), always (`on`) or
-   * never (`off`); CHORALE_TCP_SEND_THREAD says the same.
+   * Whether a second thread writes the large payloads of a rank while its own reads and reduces: where this machine has two cores for
+   * each rank on it, connections are not encrypted, and pairs have three connections or the world four ranks (`auto`, the default),
+   * always (`on`) or never (`off`); CHORALE_TCP_SEND_THREAD says the same.
    */
   readonly sendThread?: SendThreadMode;
 }

@@ -1,12 +1,9 @@
 /** The tcp backend as the world knows it: ranks are processes, or threads, that reach each other by sockets alone. */
 import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
-import { MAX_TCP_RANKS } from "./capabilities.ts";
+import { MAX_CONNECTIONS, MAX_TCP_RANKS } from "./capabilities.ts";
 import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
-
-/** More of them gain nothing and cost descriptors. */
-const MAX_CONNECTIONS = 16;
 
 const isAddress: OptionCheck = (value) =>
   typeof value === "string" && /^[\w.:%-]{1,255}$/.test(value) ? undefined : "an address or name of this host";

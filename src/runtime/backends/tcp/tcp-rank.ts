@@ -22,7 +22,7 @@ import { GrantHolds, Link, WINDOW_BYTES } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
-import { Sender } from "./sender.ts";
+import { forLarge, Sender } from "./sender.ts";
 import { SpinBudget } from "./spin.ts";
 import type { FrameTaker, TcpContext, TcpRankOptions } from "./tcp-context.ts";
 import { TcpGroup } from "./tcp-group.ts";
@@ -170,7 +170,8 @@ export class TcpRank implements TcpContext {
       const writer = this.#sender.writer();
       return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener, writer);
     });
-    const link: Link = new Link(rank, address, connections, keys, this.grants);
+    const large = forLarge(connections, this.options.rank < rank);
+    const link: Link = new Link(rank, address, connections, keys, this.grants, large);
     return link;
   }
 
