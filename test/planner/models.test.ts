@@ -30,7 +30,7 @@ import {
 } from "../../src/planner/index.ts";
 import { encodeGguf, llamaGguf } from "./gguf-file.ts";
 
-const numRuns = Number(process.env.CHORALE_FUZZ_CASES ?? 2000);
+const numRuns = Number(process.env.CHORALE_FUZZ_CASES ?? 1000);
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
 const root = mkdtempSync(join(tmpdir(), "chorale-models-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));

@@ -4,8 +4,9 @@
  */
 import { describe, expect, it } from "vitest";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { ALGORITHMS, doubleBinaryTreeAllReduce, hierarchicalAllReduce, twoTrees } from "../algorithms/index.ts";
+import { algorithm, doubleBinaryTreeAllReduce, hierarchicalAllReduce, twoTrees } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
+import type { ExecutionPlan } from "../plan/index.ts";
 import {
   binaryTreePlace,
   directSketch,
@@ -51,10 +52,16 @@ const network = (...dims: readonly Dimension[]): Inventory =>
       `latency: [ ${dims.map((d) => (d.alpha ?? ALPHA) * 1000).join(", ")} ]`,
     ].join("\n"),
   );
+/** Each is asked for the times of several sizes. */
+const plans = new Map<string, ExecutionPlan>();
+function planOf(name: string, count: number): ExecutionPlan {
+  const key = `${name} ${count}`;
+  const plan = plans.get(key) ?? compile(algorithm(name).make({ numRanks: count }), { verify: false });
+  plans.set(key, plan);
+  return plan;
+}
 function timeOf(name: string, count: number, shape: Dimension["shape"], sizeBytes: number): number {
-  const algorithm = ALGORITHMS.find((candidate) => candidate.name === name);
-  if (algorithm === undefined) throw new Error(name);
-  const plan = compile(algorithm.make({ numRanks: count }), { verify: false });
+  const plan = planOf(name, count);
   return simulate(plan, { inventory: network({ shape, count }), sizeBytes, parameters: ideal }).timeUs;
 }
 function sketchTime(sketch: Sketch, inventory: Inventory): number {
