@@ -161,14 +161,14 @@ function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
         }),
       );
     });
-    // All data before the first flag: a flag waits for the lines of all stores before it.
+    // All data before the first flag: it is seen when the lines of all stores before it are there.
     all(() => {
       slot();
       f.i32(RING.data).op("i32.add").get(from).get(peer, stride).op("i32.mul", "i32.add").get(bytes).call(parts.copy);
     });
     all(() => {
       slot();
-      f.get(flag).mem("i64.atomic.store");
+      f.get(flag).release("i64");
       f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
     });
     f.i32(0);
@@ -212,7 +212,7 @@ function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
     f.get(ring);
     slotAt(f, sent, mask, slotBytes);
     f.tee(slot).i32(RING.data).op("i32.add").get(from).get(member).mem("i32.load", MEMBER.postBytes).call(parts.copy);
-    f.get(slot, flag).mem("i64.atomic.store");
+    f.get(slot, flag).release("i64");
     f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
     f.i32(0);
   });

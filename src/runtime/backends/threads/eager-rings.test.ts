@@ -153,6 +153,69 @@ describe.each([2, 3, 5, 9])("small collectives of %i ranks", (n) => {
     );
   });
 
+  it("are not overwritten before a rank that is held up has read them", async () => {
+    const outcomes = await onRanks(
+      n,
+      ({ backend, comm, rank, data: [numCalls] }) => {
+        // What is called is the same on all ranks, when it is called is not.
+        const random = (seed: number) => {
+          let state = seed;
+          return (below: number) => {
+            state = (Math.imul(state, 1664525) + 1013904223) | 0;
+            return (state >>> 8) % below;
+          };
+        };
+        const [shared, own] = [random(7), random(1000 + rank)];
+        const size = comm.size;
+        const [input, output] = [backend.tensor("i32", [16 * size]), backend.tensor("i32", [16 * size])];
+        const all = Array.from({ length: size }, (_, r) => r);
+        let [kind, root] = [0, 0];
+        for (let call = 0; call < (numCalls as number); call++) {
+          // As many in a row as make senders that wait for nobody meet a full ring.
+          if (call % 20 === 0) [kind, root] = [shared(6), shared(size)];
+          const count = 1 + shared(16);
+          const value = (r: number, i: number) => r * 31 + i * 7 + call;
+          const total = (i: number) => all.reduce((sum, r) => sum + value(r, i), 0);
+          for (let i = 0; i < 16 * size; i++) input.data[i] = value(rank, i);
+          output.data.fill(-1);
+          if (own(4) === 0) for (const until = performance.now() + own(60) / 1000; performance.now() < until; );
+          const [part, out, whole] = [input.slice(0, count), output.slice(0, count), output.slice(0, count * size)];
+          const isRoot = rank === root;
+          let wanted: ((i: number) => number) | undefined;
+          if (kind === 0) {
+            comm.allReduce(part, { output: out }).wait();
+            wanted = total;
+          } else if (kind === 1) {
+            comm.allGather(part, { output: whole }).wait();
+            wanted = (i) => value(Math.floor(i / count), i % count);
+          } else if (kind === 2) {
+            comm.broadcast(part, { root, output: out }).wait();
+            wanted = (i) => value(root, i);
+          } else if (kind === 3) {
+            comm.reduce(part, isRoot ? { root, output: out } : { root }).wait();
+            if (isRoot) wanted = total;
+          } else if (kind === 4) {
+            comm.gather(part, isRoot ? { root, output: whole } : { root }).wait();
+            if (isRoot) wanted = (i) => value(Math.floor(i / count), i % count);
+          } else {
+            const given = input.slice(0, count * size);
+            (isRoot ? comm.scatter(given, { root, output: out }) : comm.scatter(out, { root })).wait();
+            wanted = (i) => value(root, rank * count + i);
+          }
+          const got = kind === 1 || kind === 4 ? whole : out;
+          if (wanted === undefined) continue;
+          for (let i = 0; i < got.size; i++) {
+            if (got.data[i] !== wanted(i))
+              return `call ${call}, kind ${kind}: [${i}] is ${got.data[i]}, not ${wanted(i)}`;
+          }
+        }
+        return "right";
+      },
+      { data: [n > 8 ? 300 : 2000], ...MANY_CORES },
+    );
+    expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => "right"));
+  });
+
   it("name both sides where the calls differ, at the latest soon after", async () => {
     const outcomes = await onRanks(
       n,

@@ -31,8 +31,9 @@ export const WORLD = {
   usedBytes: 37,
   peakBytes: 38,
   highWater: 39,
-  /** Number of threads asleep or about to be: a waker looks further only when it is not 0. */
+  /** Number of threads asleep or about to be, and what says that some were lately: a waker looks further when either is not 0. */
   sleepers: 64,
+  alert: 65,
   /** First free block of each class of sizes (heap.ts), 0 where there is none. */
   freeLists: 96,
   /** What ranks tell each other of plans (verdict-table.ts). */

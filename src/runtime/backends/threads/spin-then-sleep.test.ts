@@ -1,5 +1,6 @@
 /** How long a rank stays for its peers before it sleeps, in polls: no peer, no clock. */
 import { expect, it } from "vitest";
+import { WORLD } from "./layout.ts";
 import { THREAD_WAITING } from "./shared-world.ts";
 import { type Drivable, Driver } from "./spin-then-sleep.ts";
 
@@ -29,7 +30,7 @@ function rank(oversubscribed: boolean) {
   };
   /** The first calls after each 64th are on trial: they stay long in any case. */
   for (let i = 0; i < 8; i++) call(true);
-  return { call, usual: call(true) };
+  return { call, usual: call(true), isAlert: () => words[WORLD.alert] !== 0 };
 }
 
 it("stays as long as before after a few calls whose peers were held up, and less when they go on coming late", () => {
@@ -43,4 +44,17 @@ it("stays as long as before after a few calls whose peers were held up, and less
 it("goes to sleep sooner at once where ranks share cores", () => {
   const { call, usual } = rank(true);
   expect([call(false), call(false)]).toEqual([usual, usual >> 1]);
+});
+
+it("has its peers look for sleepers behind a fence from its first sleep until it has not slept for 64 calls", () => {
+  const { call, isAlert } = rank(false);
+  expect(isAlert()).toBe(false);
+  call(false);
+  expect(isAlert()).toBe(true);
+  // To the next two calls whose number is a multiple of 64.
+  const wasAlert = Array.from({ length: 130 }, () => {
+    call(true);
+    return isAlert();
+  });
+  expect([wasAlert.indexOf(false) >= 64, isAlert()]).toEqual([true, false]);
 });

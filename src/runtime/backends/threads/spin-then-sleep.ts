@@ -62,6 +62,13 @@ const MANY_SLEEPS = 24;
  * a wait fails.
  */
 const BLOCKING_CALLS = 64;
+/**
+ * `WORLD.alert` while ranks look for sleepers behind a fence. Otherwise they look right after their last store (`release` in the
+ * assembler), which may be on its way still: who turns the word on waits until all that was stored before has arrived, for
+ * SETTLE_MS: far longer than a full store buffer takes to drain.
+ */
+const ALERT = 1 << 30;
+const SETTLE_MS = 0.02;
 /** Longest sleep without looking at deadlines. */
 const MAX_SLEEP_MS = 1000;
 
@@ -150,6 +157,7 @@ export class Driver {
     if (this.#level > 0) this.#setLevel(0);
     if (this.#sleeps >= MANY_SLEEPS) this.#sharing?.note(Date.now());
     else this.#sharing?.clear();
+    if (this.#sleeps === 0) Atomics.compareExchange(this.#words, WORLD.alert, ALERT, 0);
     this.#sleeps = 0;
   }
 
@@ -225,6 +233,23 @@ export class Driver {
     if (change === -1) return;
     this.#sleeps++;
     Atomics.store(this.#words, this.#rung, 0);
+    this.#alert();
+  }
+
+  /** Turns the alert on, or sees that it is. */
+  #alert(): void {
+    const words = this.#words;
+    const own = this.#door;
+    let before = 0;
+    for (;;) {
+      const now = Atomics.load(words, WORLD.alert);
+      if (now === ALERT) return;
+      // Another rank is about to, unless it was killed or held up.
+      if (now === before) Atomics.compareExchange(words, WORLD.alert, now, own);
+      for (const until = performance.now() + SETTLE_MS; performance.now() < until; );
+      Atomics.compareExchange(words, WORLD.alert, own, ALERT);
+      before = now;
+    }
   }
 
   #pumpAll(): boolean {

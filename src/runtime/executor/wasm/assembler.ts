@@ -53,6 +53,9 @@ const sized = (bytes: ArrayLike<number>) => join([unsigned(bytes.length), bytes]
 const vector = (items: readonly ArrayLike<number>[]) => join([unsigned(items.length), ...items]);
 const text = (value: string) => sized(new TextEncoder().encode(value));
 
+/** Whether this processor shows others all stores in the order of the program; V8 does not change that order. */
+const STORES_KEEP_ORDER = process.arch === "x64";
+
 /** A local variable or parameter. */
 export interface Local {
   readonly index: number;
@@ -102,6 +105,13 @@ export class FunctionBuilder {
     this.#opcode(code);
     this.#code.push(code >>> 12 === 0xfe ? align : 0, ...unsigned(offset));
     return this;
+  }
+  /**
+   * A store whose reader sees all stores before it too. x86 keeps all stores in order, and this one may be on its way yet while
+   * the next loads run: waiting for it, as an atomic store does, takes as long as fetching its line from whoever polls it.
+   */
+  release(type: "i32" | "i64", offset = 0): this {
+    return this.mem(STORES_KEEP_ORDER ? `${type}.store` : `${type}.atomic.store`, offset);
   }
   lane(name: LaneOpcode, lane: number): this {
     this.#opcode(LANE_OPCODES[name]);

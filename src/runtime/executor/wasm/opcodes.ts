@@ -27,6 +27,7 @@ export const OPCODES = {
   "i32.xor": 0x73,
   "i32.shl": 0x74,
   "i32.shr_u": 0x76,
+  "i64.eqz": 0x50,
   "i64.eq": 0x51,
   "i64.or": 0x84,
   "i64.shl": 0x86,
