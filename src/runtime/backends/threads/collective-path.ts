@@ -1,8 +1,8 @@
 /**
  * Which way a collective goes on the threads backend: as messages (eager-rings.ts) up to a size, or straight between the
  * callers' buffers. All ranks must choose alike, so only what the fingerprint holds and the group's size count. The limits
- * are from 2, 4, 8 and 16 ranks on 32 cores: bench/results/threads-small.md, threads-32-cores-2026-11-23.md; of two ranks'
- * all-reduce from 16 cores, threads-16-cores-2026-11-28.md, and of their broadcast from two: plans-two-cores-2026-11-24.md.
+ * are from 4, 8 and 16 ranks on 32 cores: bench/results/threads-one-meeting-2026-11-28.md; of two ranks from threads-small.md; of
+ * their all-reduce from 16 cores, threads-16-cores-2026-11-28.md, and of their broadcast from two: plans-two-cores-2026-11-24.md.
  */
 import type { WireOp } from "../../comm/index.ts";
 
@@ -22,24 +22,24 @@ export function laneRoomBytes(n: number): number {
 export function eagerLimitBytes(op: WireOp, n: number): number {
   if (n < 2 || n > MAX_RING_RANKS) return -1;
   const isPair = n === 2;
+  const isFlat = n <= MAX_FLAT_RANKS;
   switch (op) {
-    // With 4 and 8 ranks the two ways were even at 64 bytes, and messages slower above; with 16 they took 12 to 15 us where
-    // shares of all buffers took 4 to 9: everybody polls everybody's message, and one meeting is cheaper than that.
+    // Every member reads every message whole, where shares of all buffers are read once.
     case "all_reduce":
-      return isPair ? 512 : -1;
+      return isPair ? 512 : n <= 4 || !isFlat ? 256 : 64;
     case "all_gather":
-      return isPair ? 128 : -1;
+      return isPair ? 128 : 512;
     case "reduce_scatter":
     case "all_to_all":
-      return isPair ? 64 : -1;
+      return isPair ? 128 : isFlat ? 64 : 256;
     case "broadcast":
-      return 2048;
+      return isPair ? 2048 : 4096;
     case "scatter":
-      return isPair ? 1024 : 256;
+      return isPair ? 1024 : Math.min(512, ROOM_BYTES / n);
     case "gather":
       return isPair ? 2048 : 1024;
     case "reduce":
-      return isPair ? 1024 : 256;
+      return 1024;
     default:
       return -1;
   }

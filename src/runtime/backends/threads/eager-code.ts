@@ -6,14 +6,14 @@
  * everybody, which need no acknowledgement: who writes the next but one has heard that all have read this one.
  *
  * A sender is done when its data is in a ring, so roots do not wait for receivers; it waits where a ring is full. A call
- * does what the member's block says (`MEMBER.way` and so on), and keeps how far it is, so that it can be called again with
+ * does what the member's task says (`TASK` in layout.ts), and keeps how far it is, so that it can be called again with
  * the same arguments after any wait.
  *
  * Status: 0 done; 1 + p rank p's message is missing; `RING_FULL` + p rank p has not taken its messages; -1 - p rank p's
  * call differs from ours.
  */
 import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/internal.ts";
-import { LINE, MEMBER, RING, WAY } from "./layout.ts";
+import { COPY_ENTRY, LINE, MEMBER, RING, TASK, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;
 
@@ -48,44 +48,57 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): FunctionBuil
   const receive = addReceive(module);
   const take = addTake(module);
   const finish = addFinishing(module, parts);
+  const relay = addRelay(module, finish);
   return module.function(
     { params: Array.from({ length: 8 }, () => "i32" as const), results: ["i32"] },
     (f) => {
       const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
       const [extra, input, output, spins] = [f.param(4), f.param(5), f.param(6), f.param(7)];
-      const [status, flag] = f.locals("i32", "i64");
-      const setting = (field: number) => f.get(member).mem("i32.load", field);
+      const [status, flag, task] = f.locals("i32", "i64", "i32");
+      const setting = (field: number) => f.get(task).mem("i32.load", field);
+      f.get(member).mem("i32.load", MEMBER.task).set(task);
       const leaveUnlessDone = () => {
         f.tee(status);
         f.if(() => f.get(status).op("return"));
       };
-      setting(MEMBER.stage).op("i32.eqz");
+      f.get(member).mem("i32.load", MEMBER.stage).op("i32.eqz");
       f.if(() => {
         f.get(member, seq, call, count, extra, input, output).call(parts.publish);
         f.get(member).i32(1).mem("i32.store", MEMBER.stage);
       });
       f.get(member, seq).call(parts.flagOf).set(flag);
-      setting(MEMBER.stage).i32(1).op("i32.eq");
+      f.get(member).mem("i32.load", MEMBER.stage).i32(1).op("i32.eq");
       f.if(() => {
-        setting(MEMBER.numSends);
-        f.if(() => f.get(member, input, flag, spins).call(send).set(status));
-        setting(MEMBER.postBytes);
-        f.if(() => f.get(member, input, flag, spins).call(post).set(status));
-        f.get(status);
-        f.if(() => f.get(status).op("return"));
+        setting(TASK.sendsOwn);
+        f.if(() => {
+          f.get(task, input, flag, spins).call(send);
+          leaveUnlessDone();
+        });
+        setting(TASK.postBytes);
+        f.if(() => {
+          f.get(member, task, input, flag, spins).call(post);
+          leaveUnlessDone();
+        });
         // Where nobody answers, nobody else will wake them.
-        setting(MEMBER.numReceives).op("i32.eqz");
+        setting(TASK.numReceives).op("i32.eqz");
         f.if(() => f.get(member).call(parts.ring));
         f.get(member).i32(2).mem("i32.store", MEMBER.stage);
       });
-      setting(MEMBER.numReceives);
+      setting(TASK.numReceives);
       f.if(() => {
-        f.get(member, flag, spins).call(receive);
+        f.get(member, task, flag, spins).call(receive);
         leaveUnlessDone();
       });
-      f.get(member, input, output).call(finish);
-      setting(MEMBER.numReceives);
-      f.if(() => f.get(member, seq).call(take).get(member).call(parts.ring));
+      setting(TASK.relays);
+      f.if(
+        () => {
+          f.get(member, task, input, flag, spins).call(relay);
+          leaveUnlessDone();
+        },
+        () => f.get(member, task, input, output).call(finish),
+      );
+      setting(TASK.numReceives);
+      f.if(() => f.get(task, seq).call(take).get(member).call(parts.ring));
       f.get(member).i32(0).mem("i32.store", MEMBER.stage);
       f.i32(0);
     },
@@ -104,14 +117,14 @@ function eachPeer(f: FunctionBuilder, at: Local, left: Local, peer: Local, body:
 }
 
 /** Loads what the call's rings are like into locals. */
-function ringOf(f: FunctionBuilder, member: Local) {
+function ringOf(f: FunctionBuilder, task: Local) {
   const way = f.local("i32");
   const field = (offset: number) => {
     const local = f.local("i32");
     f.get(way).mem("i32.load", offset).set(local);
     return local;
   };
-  f.get(member).mem("i32.load", MEMBER.way).set(way);
+  f.get(task).mem("i32.load", TASK.way).set(way);
   return { field };
 }
 
@@ -120,68 +133,77 @@ function slotAt(f: FunctionBuilder, number: Local, mask: Local, slotBytes: Local
   f.get(number, mask).op("i32.and").get(slotBytes).op("i32.mul", "i32.add");
 }
 
-/** (member, from, flag, spins) -> status: sends a part to each of a list through its lane, or, when one is full, to none. */
+/** Loads what a member's lane to the one member to whom it sends is like into locals. */
+function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
+  const { field } = ringOf(f, task);
+  const [rings, ringStride, slotBytes] = [field(WAY.out), field(WAY.outStride), field(WAY.slotBytes)];
+  const [mask, states, acks] = [field(WAY.mask), field(WAY.state), field(WAY.acksIn)];
+  const [peer, state, sent, slot] = f.locals("i32", "i32", "i32", "i32");
+  f.get(task).mem("i32.load", TASK.sendTo).set(peer);
+  f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.sent).set(sent);
+  const hasRoom = () => {
+    f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s");
+  };
+  /** Leaves the function where there is no room; then sets the local of the next slot. */
+  const awaitSlot = () => {
+    f.block(() =>
+      f.loop(() => {
+        hasRoom();
+        f.brIf(1);
+        f.get(state).get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load");
+        f.mem("i32.store", RING.acknowledged);
+        hasRoom();
+        f.brIf(1);
+        f.get(spins).i32(1).op("i32.le_s");
+        f.if(() => f.get(peer).i32(RING_FULL).op("i32.add", "return"));
+        f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+      }),
+    );
+    f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
+    slotAt(f, sent, mask, slotBytes);
+    f.set(slot);
+  };
+  const data = () => f.get(slot).i32(RING.data).op("i32.add");
+  const show = (flag: Local) => {
+    f.get(slot, flag).release("i64");
+    f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
+  };
+  return { peer, awaitSlot, data, show };
+}
+
+/** (task, input, flag, spins) -> status: sends a part to one task, or nothing when the lane is full. */
 function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [member, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const [at, left, peer, state] = f.locals("i32", "i32", "i32", "i32");
-    const [bytes, sent, stride] = f.locals("i32", "i32", "i32");
-    const { field } = ringOf(f, member);
-    const [rings, ringStride, slotBytes] = [field(WAY.out), field(WAY.outStride), field(WAY.slotBytes)];
-    const [mask, states, acks] = [field(WAY.mask), field(WAY.state), field(WAY.acksIn)];
-    f.get(member).mem("i32.load", MEMBER.partBytes).set(bytes);
-    f.get(member).mem("i32.load", MEMBER.inputStride).set(stride);
-    const all = (body: () => void) => {
-      f.get(member).mem("i32.load", MEMBER.sendList).set(at);
-      f.get(member).mem("i32.load", MEMBER.numSends).set(left);
-      eachPeer(f, at, left, peer, () => {
-        f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.sent).set(sent);
-        body();
-      });
-    };
-    const slot = () => {
-      f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
-      slotAt(f, sent, mask, slotBytes);
-    };
-    const hasRoom = () => {
-      f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s");
-    };
-    all(() => {
-      f.block(() =>
-        f.loop(() => {
-          hasRoom();
-          f.brIf(1);
-          f.get(state).get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load");
-          f.mem("i32.store", RING.acknowledged);
-          hasRoom();
-          f.brIf(1);
-          f.get(spins).i32(1).op("i32.le_s");
-          f.if(() => f.get(peer).i32(RING_FULL).op("i32.add", "return"));
-          f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
-        }),
-      );
-    });
-    // All data before the first flag: it is seen when the lines of all stores before it are there.
-    all(() => {
-      slot();
-      f.i32(RING.data).op("i32.add").get(from).get(peer, stride).op("i32.mul", "i32.add").get(bytes).call(parts.copy);
-    });
-    all(() => {
-      slot();
-      f.get(flag).release("i64");
-      f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
-    });
+    const [task, input, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const { peer, awaitSlot, data, show } = laneOf(f, task, spins);
+    awaitSlot();
+    data().get(input, peer).get(task).mem("i32.load", TASK.inputStride).op("i32.mul", "i32.add");
+    f.get(task).mem("i32.load", TASK.partBytes).call(parts.copy);
+    show(flag);
     f.i32(0);
   });
 }
 
-/** (member, from, flag, spins) -> status: writes the parts of all others into this member's own ring. */
+/** (member, task, input, flag, spins) -> status: sends what came and this member's own part, reduced or one behind the other. */
+function addRelay(module: ModuleBuilder, finish: FunctionBuilder): FunctionBuilder {
+  return module.function({ params: ["i32", "i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, task, input, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
+    const { awaitSlot, data, show } = laneOf(f, task, spins);
+    awaitSlot();
+    f.get(member, task, input);
+    data().call(finish);
+    show(flag);
+    f.i32(0);
+  });
+}
+
+/** (member, task, from, flag, spins) -> status: writes the parts of all others into this member's own ring. */
 function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [member, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+  return module.function({ params: ["i32", "i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, task, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
     const [state, sent, slot] = f.locals("i32", "i32", "i32");
     const [at, left, peer, most, who] = f.locals("i32", "i32", "i32", "i32", "i32");
-    const { field } = ringOf(f, member);
+    const { field } = ringOf(f, task);
     const [ring, slotBytes, mask] = [field(WAY.out), field(WAY.slotBytes), field(WAY.mask)];
     const [states, acks] = [field(WAY.state), field(WAY.acksIn)];
     f.get(states).get(member).mem("i32.load", MEMBER.me).i32(4).op("i32.shl", "i32.add").tee(state);
@@ -193,7 +215,7 @@ function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
           f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s").brIf(1);
           // Room is what the slowest of all leaves.
           f.i32(0).set(most);
-          f.get(member).mem("i32.load", MEMBER.sendList).set(at);
+          f.get(task).mem("i32.load", TASK.receiveList).set(at);
           f.get(member).mem("i32.load", MEMBER.size).i32(1).op("i32.sub").set(left);
           eachPeer(f, at, left, peer, () => {
             const behind = f.local("i32");
@@ -211,27 +233,28 @@ function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
     );
     f.get(ring);
     slotAt(f, sent, mask, slotBytes);
-    f.tee(slot).i32(RING.data).op("i32.add").get(from).get(member).mem("i32.load", MEMBER.postBytes).call(parts.copy);
+    f.tee(slot).i32(RING.data).op("i32.add").get(from).get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
     f.get(slot, flag).release("i64");
     f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
     f.i32(0);
   });
 }
 
-/** (member, flag, spins) -> status: waits for a message from each of a list; their addresses go to the table of inputs. */
+/** (member, task, flag, spins) -> status: waits for a message from each of a list; their addresses go to the table of inputs. */
 function addReceive(module: ModuleBuilder): FunctionBuilder {
-  return module.function({ params: ["i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [member, flag, spins] = [f.param(0), f.param(1), f.param(2)];
+  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, task, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
     const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
     const [table, taken, own] = f.locals("i32", "i32", "i32");
-    const [theirs, last, seen] = f.locals("i32", "i32", "i64");
-    const { field } = ringOf(f, member);
+    const [theirs, last, seen, dense, place] = f.locals("i32", "i32", "i64", "i32", "i32");
+    const { field } = ringOf(f, task);
+    f.get(task).mem("i32.load", TASK.isDense).set(dense);
     const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
     const [mask, states] = [field(WAY.mask), field(WAY.state)];
     f.get(member).mem("i32.load", MEMBER.inTable).set(table);
-    f.get(member).mem("i32.load", MEMBER.ownOffset).i32(RING.data).op("i32.add").set(own);
-    f.get(member).mem("i32.load", MEMBER.receiveList).set(at);
-    f.get(member).mem("i32.load", MEMBER.numReceives).set(left);
+    f.get(task).mem("i32.load", TASK.ownOffset).i32(RING.data).op("i32.add").set(own);
+    f.get(task).mem("i32.load", TASK.receiveList).set(at);
+    f.get(task).mem("i32.load", TASK.numReceives).set(left);
     eachPeer(f, at, left, peer, () => {
       f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.taken).set(taken);
       f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
@@ -255,21 +278,22 @@ function addReceive(module: ModuleBuilder): FunctionBuilder {
           f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
         }),
       );
+      f.get(place).i32(1).op("i32.add").tee(place).get(peer, dense).op("select").set(peer);
       f.get(table).get(peer).i32(2).op("i32.shl", "i32.add").get(slot, own).op("i32.add").mem("i32.store");
     });
     f.i32(0);
   });
 }
 
-/** (member, seq): counts the messages of the call as taken, and tells their senders now and then. */
+/** (task, seq): counts the messages of the call as taken, and tells their senders now and then. */
 function addTake(module: ModuleBuilder): FunctionBuilder {
   return module.function({ params: ["i32", "i32"], results: [] }, (f) => {
-    const [member, seq] = [f.param(0), f.param(1)];
+    const [task, seq] = [f.param(0), f.param(1)];
     const [at, left, peer, state, taken] = f.locals("i32", "i32", "i32", "i32", "i32");
-    const { field } = ringOf(f, member);
+    const { field } = ringOf(f, task);
     const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
-    f.get(member).mem("i32.load", MEMBER.receiveList).set(at);
-    f.get(member).mem("i32.load", MEMBER.numReceives).set(left);
+    f.get(task).mem("i32.load", TASK.receiveList).set(at);
+    f.get(task).mem("i32.load", TASK.numReceives).set(left);
     eachPeer(f, at, left, peer, () => {
       f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state);
       f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
@@ -285,55 +309,51 @@ function addTake(module: ModuleBuilder): FunctionBuilder {
   });
 }
 
-/** (member, input, output): what is done when everything came. */
+/** (member, task, input, output): what is done when everything came. */
 function addFinishing(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i32"], results: [] }, (f) => {
-    const [member, input, output] = [f.param(0), f.param(1), f.param(2)];
-    const [kind, table, me, own, to] = f.locals("i32", "i32", "i32", "i32", "i32");
-    const [at, left, peer, bytes] = f.locals("i32", "i32", "i32", "i32");
-    const setting = (field: number) => f.get(member).mem("i32.load", field);
-    const entry = (index: Local) => f.get(table).get(index).i32(2).op("i32.shl", "i32.add");
-    setting(MEMBER.finish).tee(kind).i32(FINISH.nothing).op("i32.eq");
+  return module.function({ params: ["i32", "i32", "i32", "i32"], results: [] }, (f) => {
+    const [member, task, input, output] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+    const [kind, table, me, own, n] = f.locals("i32", "i32", "i32", "i32", "i32");
+    const [at, left, to, from] = f.locals("i32", "i32", "i32", "i32");
+    const setting = (field: number) => f.get(task).mem("i32.load", field);
+    setting(TASK.finish).tee(kind).i32(FINISH.nothing).op("i32.eq");
     f.if(() => f.op("return"));
-    setting(MEMBER.inTable).set(table);
-    setting(MEMBER.me).set(me);
-    setting(MEMBER.partBytes).set(bytes);
+    f.get(member).mem("i32.load", MEMBER.inTable).set(table);
+    f.get(member).mem("i32.load", MEMBER.me).set(me);
+    f.get(member).mem("i32.load", MEMBER.size).set(n);
     f.get(input, me);
-    setting(MEMBER.inputStride).op("i32.mul", "i32.add").set(own);
+    setting(TASK.inputStride).op("i32.mul", "i32.add").set(own);
+    setting(TASK.isDense);
+    f.if(() => {
+      f.i32(0).set(me);
+      setting(TASK.numReceives).i32(1).op("i32.add").set(n);
+    });
+    f.get(table, me).i32(2).op("i32.shl", "i32.add").get(own).mem("i32.store");
     f.get(kind).i32(0).op("i32.ge_s");
-    f.if(
-      () => {
-        entry(me);
-        f.get(own).mem("i32.store");
-        setting(MEMBER.outTable).get(output).mem("i32.store");
-        f.get(table);
-        setting(MEMBER.size);
-        setting(MEMBER.outTable);
-        f.i32(1).i32(0).get(bytes);
-        setting(MEMBER.context);
-        f.get(kind).callIndirect(parts.kernelType);
-      },
-      () => {
-        const place = (rank: Local) => {
-          f.get(output, rank);
-          setting(MEMBER.outputStride).op("i32.mul", "i32.add");
-        };
-        setting(MEMBER.ownPart);
-        f.if(() => {
-          place(me);
-          f.tee(to).get(own).op("i32.ne");
-          f.if(() => f.get(to, own, bytes).call(parts.copy));
-        });
-        setting(MEMBER.numReceives).tee(left);
-        f.if(() => {
-          setting(MEMBER.receiveList).set(at);
-          eachPeer(f, at, left, peer, () => {
-            place(peer);
-            entry(peer);
-            f.mem("i32.load").get(bytes).call(parts.copy);
-          });
-        });
-      },
-    );
+    f.if(() => {
+      f.get(member).mem("i32.load", MEMBER.outTable).get(output).mem("i32.store");
+      f.get(table, n);
+      f.get(member).mem("i32.load", MEMBER.outTable);
+      f.i32(1).i32(0);
+      setting(TASK.partBytes);
+      f.get(member).mem("i32.load", MEMBER.context);
+      f.get(kind).callIndirect(parts.kernelType).op("return");
+    });
+    setting(TASK.copies).set(at);
+    setting(TASK.numCopies).set(left);
+    const entry = (field: number) => f.get(at).mem("i32.load", field);
+    f.loop(() => {
+      f.get(output);
+      entry(COPY_ENTRY.to).op("i32.add").set(to);
+      f.get(table);
+      entry(COPY_ENTRY.place).i32(2).op("i32.shl", "i32.add").mem("i32.load");
+      entry(COPY_ENTRY.from).op("i32.add").tee(from).get(to).op("i32.ne");
+      f.if(() => {
+        f.get(to, from);
+        entry(COPY_ENTRY.bytes).call(parts.copy);
+      });
+      f.get(at).i32(COPY_ENTRY.sizeBytes).op("i32.add").set(at);
+      f.get(left).i32(1).op("i32.sub").tee(left).brIf(0);
+    });
   });
 }

@@ -1,13 +1,15 @@
 /**
  * Small collectives as messages: where the rings of a group lie, and what each member sends, receives and does in every
  * collective (eager-code.ts runs it). Rings are made when the first message is sent. Roots, and everybody who only sends,
- * are done when their data is in a ring, so a member may be several calls ahead of others.
+ * are done when their data is in a ring, so a member may be several calls ahead of others. Who passes on what others sent
+ * (relay-tree.ts) waits for them.
  */
 import { WIRE_OPS } from "../../comm/index.ts";
 import { eagerLimitBytes, laneRoomBytes, ROOM_BYTES } from "./collective-path.ts";
 import { FINISH } from "./eager-code.ts";
 import type { Heap } from "./heap.ts";
-import { GROUP, LINE, MEMBER, type memberLayout, RING, WAY } from "./layout.ts";
+import { COPY_ENTRY, GROUP, LINE, MEMBER, type memberLayout, RING, TASK, WAY } from "./layout.ts";
+import { childrenOf, fitsRelays, heldBy, LEAST_TREE_RANKS, parentOf, RELAYED_KERNELS } from "./relay-tree.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
 /** What the rings need of the group's engine. */
@@ -30,20 +32,26 @@ const BOXES = 2;
 
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
 
+/** What a member's calls of one operation do: where that stands, and for which call it was set up last. */
+interface Task {
+  readonly at: number;
+  bytes: number;
+  root: number;
+  kernel: number;
+  numCopies: number;
+}
+
 export class EagerRings {
   readonly #engine: RingEngine;
   readonly #inner: ReturnType<typeof memberLayout>;
-  readonly #others: number;
-  readonly #only: number;
+  /** All other members, from the next one on. */
+  readonly #others: readonly number[];
   readonly #at: number;
   /** Up to how many bytes a part is eager, by the operation's code. */
   readonly #limits: readonly number[];
   #isOpen = false;
-  /** The call that the member's block is set up for: programs repeat themselves. */
-  #code = -1;
-  #bytes = -1;
-  #root = -1;
-  #kernel = -1;
+  /** By the operation's code. */
+  readonly #tasks: readonly (Task | undefined)[];
   /** There is no room for them. */
   #isRefused = false;
 
@@ -51,11 +59,17 @@ export class EagerRings {
     this.#engine = engine;
     this.#inner = inner;
     const { member, words, size, me } = engine;
-    this.#others = member + inner.others;
-    this.#only = member + inner.only;
+    this.#others = Array.from({ length: size - 1 }, (_, i) => (me + i + 1) % size);
     this.#at = member / 4;
     this.#limits = WIRE_OPS.map((op) => eagerLimitBytes(op, size));
-    for (let i = 1; i < size; i++) words[this.#others / 4 + i - 1] = (me + i) % size;
+    words.set(this.#others, (member + inner.others) / 4);
+    let at = member + inner.tasks;
+    this.#tasks = this.#limits.map((limit) => {
+      if (limit < 0) return undefined;
+      const task = { at, bytes: -1, root: -1, kernel: -1, numCopies: 0 };
+      at += inner.taskBytes;
+      return task;
+    });
   }
 
   /** Makes the rings, if the call would use them. @returns whether there are any @throws OutOfMemoryError */
@@ -72,84 +86,143 @@ export class EagerRings {
   /** Sets up what this member does in a small collective. @returns false when the call goes the other way */
   prepare(op: string, code: number, bytes: number, root: number, kernel: number): boolean {
     const { size: n, me, words } = this.#engine;
-    if (!this.#isOpen || bytes === 0 || bytes > this.#limits[code]!) return false;
+    const task = this.#tasks[code];
+    if (task === undefined || !this.#isOpen || bytes === 0 || bytes > this.#limits[code]!) return false;
     words[this.#at + MEMBER.stage / 4] = 0;
-    if (code === this.#code && bytes === this.#bytes && root === this.#root && kernel === this.#kernel) return true;
-    this.#code = code;
-    this.#bytes = bytes;
-    this.#root = root;
-    this.#kernel = kernel;
+    words[this.#at + MEMBER.task / 4] = task.at;
+    if (bytes === task.bytes && root === task.root && kernel === task.kernel) return true;
+    task.bytes = bytes;
+    task.root = root;
+    task.kernel = kernel;
+    task.numCopies = 0;
     const isRoot = root === me;
-    const others = this.#others;
-    words[this.#at + MEMBER.partBytes / 4] = bytes;
     switch (op) {
       case "all_reduce":
-        this.#set(BOXES, 0, bytes, others, n - 1, 0, 0, kernel, 1);
+        this.#exchange(task, bytes, 0, kernel);
         return true;
       case "reduce_scatter":
-        this.#set(BOXES, 0, n * bytes, others, n - 1, bytes, 0, kernel, 1);
+        this.#exchange(task, n * bytes, bytes, kernel);
         return true;
       case "all_gather":
-        this.#set(BOXES, 0, bytes, others, n - 1, 0, bytes, FINISH.copies, 1);
+        for (let r = 0; r < n; r++) this.#copy(task, r, 0, r * bytes, bytes);
+        this.#exchange(task, bytes, 0, FINISH.copies);
         return true;
       case "all_to_all":
-        this.#set(BOXES, 0, n * bytes, others, n - 1, bytes, bytes, FINISH.copies, 1);
+        for (let r = 0; r < n; r++) this.#copy(task, r, 0, r * bytes, bytes);
+        this.#exchange(task, n * bytes, bytes, FINISH.copies);
         return true;
       case "broadcast":
-        if (isRoot) this.#set(RINGS, 0, bytes, others, 0, 0, 0, FINISH.copies, 1);
-        else this.#set(RINGS, 0, 0, this.#list(root), 1, 0, 0, FINISH.copies, 0);
+        this.#copy(task, root, 0, 0, bytes);
+        this.#fan(task, isRoot ? bytes : 0, root, 0);
         return true;
       case "scatter":
+        this.#copy(task, root, 0, 0, bytes);
         // Between two a lane holds the part that is sent alone; more read theirs from one message for all.
-        if (n === 2 && isRoot) this.#set(LANES, this.#list(1 - me), 0, others, 0, bytes, 0, FINISH.copies, 1);
-        else if (n === 2) this.#set(LANES, 0, 0, others, 1, 0, 0, FINISH.copies, 0);
-        else if (isRoot) this.#set(RINGS, 0, n * bytes, others, 0, bytes, 0, FINISH.copies, 1);
-        else this.#set(RINGS, 0, 0, this.#list(root), 1, bytes, 0, FINISH.copies, 0);
+        if (n > 2) this.#fan(task, isRoot ? n * bytes : 0, root, bytes);
+        else
+          this.#set(task, {
+            way: LANES,
+            sendTo: isRoot ? 1 - me : -1,
+            from: isRoot ? [] : [root],
+            stride: isRoot ? bytes : 0,
+          });
         return true;
       case "gather":
-        if (isRoot) this.#set(LANES, 0, 0, others, n - 1, 0, bytes, FINISH.copies, 1);
-        else this.#set(LANES, this.#list(root), 0, others, 0, 0, 0, FINISH.nothing, 0);
+        this.#collect(task, root, FINISH.copies);
         return true;
       case "reduce":
-        if (isRoot) this.#set(LANES, 0, 0, others, n - 1, 0, 0, kernel, 1);
-        else this.#set(LANES, this.#list(root), 0, others, 0, 0, 0, FINISH.nothing, 0);
+        this.#collect(task, root, kernel);
         return true;
       default:
         return false;
     }
   }
 
-  /** A list of one member. */
-  #list(rank: number): number {
-    this.#engine.words[this.#only / 4] = rank;
-    return this.#only;
+  /** Everybody hears of everybody. */
+  #exchange(task: Task, postBytes: number, stride: number, finish: number): void {
+    this.#set(task, { way: BOXES, postBytes, from: this.#others, stride, finish });
   }
 
-  /** @param sendTo a list of one member, 0 for nobody: who writes for all others has `postBytes` */
+  /** A root writes for all. */
+  #fan(task: Task, postBytes: number, root: number, stride: number): void {
+    this.#set(task, { way: RINGS, postBytes, from: postBytes > 0 ? [] : [root], stride });
+  }
+
+  /** A root hears of all: through others where there are many, or else it has to read from each of them in each call. */
+  #collect(task: Task, root: number, finish: number): void {
+    const { size: n, me } = this.#engine;
+    const { bytes } = task;
+    const isTree =
+      n >= LEAST_TREE_RANKS && (finish === FINISH.copies ? fitsRelays(bytes, n) : RELAYED_KERNELS.has(finish));
+    // Counted from the root.
+    const own = (me - root + n) % n;
+    const rankOf = (place: number) => (place + root) % n;
+    const children = isTree ? childrenOf(own, n) : own === 0 ? this.#others.map((r) => (r - root + n) % n) : [];
+    const relays = own > 0 && children.length > 0;
+    if (finish === FINISH.copies && (own === 0 || relays)) {
+      this.#copy(task, me, 0, own === 0 ? me * bytes : 0, bytes);
+      for (const child of children) {
+        const held = isTree ? heldBy(child, n) : 1;
+        if (relays) this.#copy(task, rankOf(child), 0, (child - own) * bytes, held * bytes);
+        else {
+          // Up to the last rank, and on from rank 0.
+          const first = Math.min(held, n - rankOf(child));
+          this.#copy(task, rankOf(child), 0, rankOf(child) * bytes, first * bytes);
+          if (first < held) this.#copy(task, rankOf(child), first * bytes, 0, (held - first) * bytes);
+        }
+      }
+    }
+    this.#set(task, {
+      way: LANES,
+      sendTo: own === 0 ? -1 : rankOf(isTree ? parentOf(own) : 0),
+      from: children.map(rankOf),
+      finish: own === 0 || relays ? finish : FINISH.nothing,
+      relays,
+      isDense: isTree && finish !== FINISH.copies,
+    });
+  }
+
+  #copy(task: Task, place: number, from: number, to: number, bytes: number): void {
+    const at = (task.at + this.#inner.taskCopies + task.numCopies++ * COPY_ENTRY.sizeBytes) / 4;
+    this.#engine.words.set([place, from, to, bytes], at);
+  }
+
   #set(
-    way: number,
-    sendTo: number,
-    postBytes: number,
-    receiveList: number,
-    numReceives: number,
-    inputStride: number,
-    outputStride: number,
-    finish: number,
-    ownPart: 0 | 1,
+    task: Task,
+    call: {
+      readonly way: number;
+      readonly sendTo?: number;
+      readonly postBytes?: number;
+      readonly from: readonly number[];
+      readonly stride?: number;
+      readonly finish?: number;
+      readonly relays?: boolean;
+      readonly isDense?: boolean;
+    },
   ): void {
-    const { words, me } = this.#engine;
-    const at = this.#at;
-    words[at + MEMBER.way / 4] = this.#engine.member + this.#inner.ways + way * WAY.sizeBytes;
-    words[at + MEMBER.sendList / 4] = sendTo === 0 ? this.#others : sendTo;
-    words[at + MEMBER.numSends / 4] = sendTo === 0 ? 0 : 1;
-    words[at + MEMBER.postBytes / 4] = postBytes;
-    words[at + MEMBER.receiveList / 4] = receiveList;
-    words[at + MEMBER.numReceives / 4] = numReceives;
-    words[at + MEMBER.ownOffset / 4] = me * inputStride;
-    words[at + MEMBER.inputStride / 4] = inputStride;
-    words[at + MEMBER.outputStride / 4] = outputStride;
-    words[at + MEMBER.finish / 4] = finish;
-    words[at + MEMBER.ownPart / 4] = ownPart;
+    const { words, me, member } = this.#engine;
+    const { way, sendTo = -1, postBytes = 0, from, stride = 0, finish = FINISH.copies, relays = false } = call;
+    const set = (field: number, value: number) => {
+      words[(task.at + field) / 4] = value;
+    };
+    set(TASK.way, member + this.#inner.ways + way * WAY.sizeBytes);
+    set(TASK.sendTo, sendTo);
+    set(TASK.sendsOwn, Number(sendTo >= 0 && !relays));
+    set(TASK.relays, Number(relays));
+    // Who writes for all looks at everybody's acknowledgements.
+    const isSome = from.length > 0 && from !== this.#others;
+    const list = isSome ? task.at + this.#inner.taskList : member + this.#inner.others;
+    if (isSome) words.set(from, list / 4);
+    set(TASK.receiveList, list);
+    set(TASK.numReceives, from.length);
+    set(TASK.postBytes, postBytes);
+    set(TASK.ownOffset, me * stride);
+    set(TASK.inputStride, stride);
+    set(TASK.partBytes, task.bytes);
+    set(TASK.finish, finish);
+    set(TASK.isDense, Number(call.isDense ?? false));
+    set(TASK.copies, task.at + this.#inner.taskCopies);
+    set(TASK.numCopies, task.numCopies);
   }
 
   /** Finds the group's rings, or makes them. All members come to the same ones. */

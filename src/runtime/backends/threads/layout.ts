@@ -142,29 +142,45 @@ export const MEMBER = {
   doorTable: 36,
   /** Rounds of a dissemination (meeting-code.ts), 0 where the members poll each other's words. */
   meetings: 40,
-  /** The small collective that runs: which rings it uses, how far it is, and what it does (eager-code.ts). */
-  way: 44,
+  /** The small collective that runs (`TASK`), and how far it is. */
+  task: 44,
   stage: 48,
-  sendList: 52,
-  numSends: 56,
-  receiveList: 60,
-  numReceives: 64,
-  /** Bytes that go into this member's own ring, for all others. */
-  postBytes: 68,
-  /** Where this member's part begins in a message. */
-  ownOffset: 72,
-  /** From one peer's part of the input to the next one's, and of the output. */
-  inputStride: 76,
-  outputStride: 80,
-  partBytes: 84,
-  /** What is done with what came: a kernel of reductions, or one of `FINISH`. */
-  finish: 88,
-  /** 1: this rank's own part takes part. */
-  ownPart: 92,
   /** Of the slot that was published last. */
-  history: 96,
+  history: 52,
   sizeBytes: 128,
 } as const;
+/** What a member does in a small collective (eager-code.ts). One for each operation: programs repeat themselves. */
+export const TASK = {
+  /** Which rings it uses. */
+  way: 0,
+  /** The member to whose lane something is sent. */
+  sendTo: 4,
+  /** 1: that is a part of the input. */
+  sendsOwn: 8,
+  /** 1: that is made of what came. */
+  relays: 12,
+  receiveList: 16,
+  numReceives: 20,
+  /** Bytes that go into this member's own ring, for all others. */
+  postBytes: 24,
+  /** Where this member's part begins in a message. */
+  ownOffset: 28,
+  /** From one peer's part of the input to the next one's. */
+  inputStride: 32,
+  partBytes: 36,
+  /** What is done with what came: a kernel of reductions, or one of `FINISH`. */
+  finish: 40,
+  /** 1: the table of inputs has this rank's own first and then those that came, without gaps; otherwise by rank. */
+  isDense: 44,
+  /** What is copied where nothing is reduced (`COPY_ENTRY`). */
+  copies: 48,
+  numCopies: 52,
+  sizeBytes: 64,
+} as const;
+/** Of how many operations some calls are small. */
+const NUM_TASKS = 8;
+/** One copy of a small collective: from an entry of the table of inputs and an offset to an offset in the output. */
+export const COPY_ENTRY = { place: 0, from: 4, to: 8, bytes: 12, sizeBytes: 16 } as const;
 
 /**
  * Rings of small messages. A message is a flag and, 16 bytes on, data. `numLane` of a lane are in flight at most; receivers
@@ -249,8 +265,12 @@ export function memberLayout(size: number, contextBytes: number) {
   const toTable = fromTable + table;
   const doorTable = toTable + table;
   const others = doorTable + table;
-  const only = others + table;
-  const ways = only + 16;
+  const tasks = others + table;
+  // Copied are a member's own part, one of each other, and one more where a stretch of parts begins anew at rank 0.
+  const taskCopies = TASK.sizeBytes;
+  const taskList = taskCopies + (size + 1) * COPY_ENTRY.sizeBytes;
+  const taskBytes = taskList + table;
+  const ways = tasks + NUM_TASKS * taskBytes;
   const ringStates = ways + NUM_WAYS * WAY.sizeBytes;
   const meetings = ringStates + NUM_WAYS * size * RING.stateBytes;
   const meetingBytes = roundUp(4 * MEETING.maxRounds + 8 * linksOf(size) + 4, 16);
@@ -262,7 +282,10 @@ export function memberLayout(size: number, contextBytes: number) {
     toTable,
     doorTable,
     others,
-    only,
+    tasks,
+    taskCopies,
+    taskList,
+    taskBytes,
     ways,
     ringStates,
     meetings,
