@@ -52,14 +52,13 @@ class WorldStorage implements Storage {
 /** Allocates a tensor of zeros. @throws OutOfMemoryError, InvalidArgumentError */
 export function worldTensor<D extends DType>(term: WorldTerm, dtype: D, shape: readonly number[]): Tensor<D> {
   const sizeBytes = numElements(shape) * sizeOf(dtype);
-  let storage: WorldStorage;
   try {
-    storage = new WorldStorage(term, sizeBytes);
+    // Where the system promises more memory than it has, there may be a buffer that is too long for a view.
+    return new Tensor(dtype, shape, new WorldStorage(term, sizeBytes));
   } catch (cause) {
     if (!(cause instanceof RangeError)) throw cause;
     throw new OutOfMemoryError("this process", sizeBytes, 0, `${cause.message}.`, { cause });
   }
-  return new Tensor(dtype, shape, storage);
 }
 
 /**
