@@ -12,6 +12,7 @@ import { MEETING, PIECE_BYTES, shareOf } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
 import type { Activity, BringPlace, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
+import { SharedTiles, TILE_BYTES } from "./shared-tiles.ts";
 
 /** Whether a call is made so where it can be: smaller ones are made faster by what meets less often. */
 export const isLargeEnough = (sizeBytes: number): boolean => sizeBytes >= 64 * 1024;
@@ -19,6 +20,8 @@ export const isLargeEnough = (sizeBytes: number): boolean => sizeBytes >= 64 * 1
 const LOOK_BYTES = 1024 * 1024;
 /** What a rank has room for in the arena. */
 const SHARE_BYTES = PIECE_BYTES / 2;
+/** From where on ranks copy for each other: taking tiles costs as much as copying them where they are small. */
+const SHARED_BYTES = 1024 * 1024;
 /** Polls of the other ranks' progress in one look at the call. */
 const SPINS = 16;
 
@@ -36,6 +39,8 @@ export class DirectCall implements Activity {
   readonly #partBytes: number;
   /** Whether the shares of an all-reduce are left in the arena: then nobody reads the results, and nobody waits for who does. */
   readonly #sharesApart: boolean;
+  /** Whether ranks that are done take over what others have yet to copy. */
+  readonly #isShared: boolean;
   readonly #meeting: CallMeeting;
   /** In this look at the call. */
   #readBytes = 0;
@@ -49,6 +54,8 @@ export class DirectCall implements Activity {
     this.#options = options;
     this.#partBytes = call.count * sizeOf(call.dtype);
     this.#sharesApart = call.op === "all_reduce" && shareOf(this.#partBytes, call.size, 0)[1] <= SHARE_BYTES;
+    const isMove = call.op === "all_gather" || call.op === "all_to_all";
+    this.#isShared = isMove && this.#partBytes * call.size >= SHARED_BYTES;
     this.#meeting = new CallMeeting(group);
   }
 
@@ -66,6 +73,7 @@ export class DirectCall implements Activity {
     const at = this.#meeting.take().meetings[me] ?? 0;
     words[at + MEETING.send] = isSafe ? arena.offsetOf(send) : 0;
     words[at + MEETING.recv] = isSafe ? arena.offsetOf(recv) : 0;
+    if (this.#isShared) this.#tilesOf(me).reset();
     this.#meeting.tell(arrival);
   }
 
@@ -91,6 +99,7 @@ export class DirectCall implements Activity {
   }
 
   stop(): void {
+    if (this.#isShared && this.#meeting.isBrought) this.#tilesOf(this.#group.me).close();
     this.#meeting.withdraw();
     this.#steps = undefined;
     this.#group.arena.running.delete(this);
@@ -114,6 +123,7 @@ export class DirectCall implements Activity {
     }
     if (op === "reduce_scatter") yield* this.#reducePart(inputs, copy);
     else if (op === "all_reduce") yield* this.#reduceAndShare(inputs, outputs, copy);
+    else if (this.#isShared) yield* this.#takeTogether(inputs, copy);
     else yield* this.#take(inputs, copy);
     yield* this.#meet();
   }
@@ -151,6 +161,41 @@ export class DirectCall implements Activity {
       const from = arena.address + (inputs[member] ?? 0) + within;
       yield* this.#copy(copy, recv.address + member * partBytes, from, partBytes);
     }
+  }
+
+  /** The same in tiles of all results: this rank's own first, and then those of others that have yet to take theirs. */
+  *#takeTogether(inputs: readonly number[], copy: MemoryCopy): Generator<void> {
+    const { arena, me } = this.#group;
+    const { op, size, recv } = this.#call;
+    const [partBytes, perPart] = [this.#partBytes, this.#tilesPerPart];
+    const outputs = this.#offered(MEETING.recv);
+    for (let i = 0; i < size; i++) {
+      const member = (me + i) % size;
+      const output = member === me ? recv.address : arena.address + (outputs[member] ?? 0);
+      // It lies where only that rank can write it.
+      if (output === arena.address) continue;
+      const within = op === "all_to_all" ? member * partBytes : 0;
+      const tiles = this.#tilesOf(member);
+      for (let tile = tiles.take(); tile !== undefined; tile = tiles.take()) {
+        const giver = (member + Math.floor(tile / perPart)) % size;
+        const at = (tile % perPart) * TILE_BYTES;
+        const bytes = Math.min(TILE_BYTES, partBytes - at);
+        const [to, from] = [output + giver * partBytes + at, arena.address + (inputs[giver] ?? 0) + within + at];
+        if (to !== from) copy(to, from, bytes);
+        tiles.copied();
+        if (this.#isLong(bytes)) yield;
+      }
+    }
+  }
+
+  /** The tiles of a member's result. */
+  #tilesOf(member: number): SharedTiles {
+    const at = this.#meeting.half.meetings[member] ?? 0;
+    return new SharedTiles(this.#group.arena.words(), at, this.#call.size * this.#tilesPerPart);
+  }
+
+  get #tilesPerPart(): number {
+    return Math.ceil(this.#partBytes / TILE_BYTES);
   }
 
   /** Reduces this rank's part of all inputs. */

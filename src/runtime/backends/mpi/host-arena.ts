@@ -52,7 +52,10 @@ const SLOT_BYTES = 16 * 1024;
  */
 const MEETINGS_AT = 128;
 const MEETING_BYTES = 128;
-/** Of a place to meet: words after its mark, of which two say where the rank's tensors are, and the input. */
+/**
+ * Of a place to meet: words after its mark, of which two say where the rank's tensors are, and the input. Calls straight from tensors
+ * bring no input: they count there how far their result is (shared-tiles.ts).
+ */
 export const MEETING = {
   seq: 1,
   call: 2,
@@ -61,6 +64,8 @@ export const MEETING = {
   send: 5,
   recv: 6,
   withdrawn: 7,
+  tilesTaken: 8,
+  tilesCopied: 9,
   inputAt: 32,
   inputBytes: MEETING_BYTES - 32,
 } as const;

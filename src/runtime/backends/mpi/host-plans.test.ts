@@ -193,6 +193,36 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     },
   );
 
+  it.runIf(document === DOCUMENTS["the exchange"])(
+    "has a rank that is ahead copy what others have yet to take, but nothing to one that failed",
+    () => {
+      for (const op of ["all_gather", "all_to_all"] as const) {
+        const whole = make(op, "f32", 3 * large, false, () => true);
+        for (const one of whole.calls) one.begin(target);
+        // The first alone goes on, until it has to wait for the others to say that they are done.
+        for (let looks = 0; looks < 100; looks++) expect(whole.calls[0]?.advance()).toBe(false);
+        const expected = resultsOf(op, whole.given.map(floats));
+        for (const [rank, output] of whole.outputs.entries()) {
+          expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
+        }
+        for (let looks = 0; !whole.calls.map((one) => one.advance()).every(Boolean); looks++)
+          expect(looks).toBeLessThan(1e6);
+
+        const failed = make(op, "f32", 3 * large, false, () => true);
+        for (const one of failed.calls.slice(0, 2)) one.begin(target);
+        const last = failed.calls[2];
+        last?.begin(target);
+        failed.calls[1]?.stop?.();
+        failed.outputs[1]?.fill(-1);
+        for (let looks = 0; looks < 100; looks++) expect(last?.advance()).toBe(false);
+        expect(failed.outputs[1]?.every((value) => value === -1)).toBe(true);
+        for (const one of failed.calls) one.stop?.();
+        // A group that failed makes no more calls; these go on where the first of them has come to.
+        for (const group of groups) group.numTold = Math.max(...groups.map(({ numTold }) => numTold));
+      }
+    },
+  );
+
   it("has short sums meet where all ranks have brought the same call, and its words copied", () => {
     const sequences = groups.map(() => new CallSequence(RANKS));
     const meet = (count: number, differs?: "count" | "number" | "way") => {
