@@ -16,6 +16,7 @@
  */
 
 import type { ChunkValue, CollectiveName } from "../../collectives/index.ts";
+import { REDUCE_OPS } from "../../core/index.ts";
 
 export const PLAN_SCHEMA_VERSION = 1;
 
@@ -26,7 +27,7 @@ export type BufferKind = (typeof BUFFERS)[number];
  * Operators that a plan may name. MSCCL++'s files know only sum, min and max. A collective's `avg`: its operations are
  * sums, and whoever runs the plan divides each result once by the number of ranks.
  */
-export const PLAN_REDUCE_OPS = ["sum", "prod", "min", "max", "avg", "band", "bor", "bxor"] as const;
+export const PLAN_REDUCE_OPS = REDUCE_OPS;
 export type PlanReduceOp = (typeof PLAN_REDUCE_OPS)[number];
 
 /** How a remote buffer is reached: loads and stores, or a proxy that puts. */
