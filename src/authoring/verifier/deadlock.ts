@@ -6,7 +6,7 @@ import type { BufferKind, SimpleOp } from "../plan/index.ts";
 import { formatOp } from "../plan/index.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
 import type { Blocked, Exploration } from "./explore-plan.ts";
-import { type Finding, type Findings, type OpRef, opRef, times } from "./findings.ts";
+import { type Finding, type Findings, opRef, times } from "./findings.ts";
 import { type CounterTable, counterUse } from "./signal-counters.ts";
 
 /** Operations a blocked strand has not executed yet, the blocked one included. */
@@ -131,7 +131,7 @@ export function reportDeadlock(geometry: Geometry, table: CounterTable, run: Exp
     const { rank, strand, op } = ref(b);
     return `rank ${rank} strand ${strand} op ${op} (${formatOp(b.simple)})`;
   };
-  const add = (b: Blocked, finding: Pick<Finding, "code" | "message" | "hint"> & { related?: readonly OpRef[] }) =>
+  const add = (b: Blocked, finding: Pick<Finding, "code" | "message" | "hint" | "related" | "waits">) =>
     findings.add({ ...ref(b), severity: "error", ...finding });
   const helpersOf = new Map(blocked.map((b) => [b, helpers(geometry, table, blocked, b)]));
   let explained = false;
@@ -181,11 +181,13 @@ export function reportDeadlock(geometry: Geometry, table: CounterTable, run: Exp
     if (at !== undefined && path.includes(at)) {
       const cycle = path.slice(path.indexOf(at));
       explained = true;
+      const waits = cycle.map(
+        (b, i) => `${where(b)} waits for ${waitsFor(geometry, b)} <- ${where(cycle[(i + 1) % cycle.length]!)}`,
+      );
       add(cycle[0]!, {
         code: "deadlock",
-        message: `wait cycle: ${cycle
-          .map((b, i) => `${where(b)} waits for ${waitsFor(geometry, b)} <- ${where(cycle[(i + 1) % cycle.length]!)}`)
-          .join("; ")}`,
+        message: `wait cycle: ${waits.join("; ")}`,
+        waits,
         hint: cycle.some((b) => b.heldBy.length > 0)
           ? "a proxy cannot raise the signal of a put while its strand waits for packets, and does nothing else meanwhile: put a nop (sync) between these packets and the put"
           : "let one of them signal (or send) before it waits",

@@ -64,6 +64,8 @@ export interface Finding extends OpRef {
   readonly hint: string;
   /** The other operations that take part: the second access of a race, the members of a wait cycle. */
   readonly related?: readonly OpRef[];
+  /** Of a wait cycle: for what each of its members waits, and on whom; the message says them in one line. */
+  readonly waits?: readonly string[];
   /** Of a wrong output: the first operation whose result was wrong, where that is another than the one that wrote it. */
   readonly cause?: OpRef;
 }

@@ -13,9 +13,8 @@ function clip(text: string): string {
 }
 
 /** A cycle of waits reads better with a line for each. */
-function spread(message: string): string {
-  const [head, ...rest] = message.split(/(?<=^wait cycle): |; (?=rank \d+ strand)/);
-  return rest.length < 2 ? message : [`${head}:`, ...rest.map((line) => `      ${line}`)].join("\n");
+function spread({ message, waits = [] }: Finding): string {
+  return waits.length < 2 ? message : ["wait cycle:", ...waits.map((wait) => `      ${wait}`)].join("\n");
 }
 
 function sourceOf(ref: OpRef): string {
@@ -106,7 +105,7 @@ export function renderFindings(
     .slice(0, most)
     .map(([finding, ...rest]) =>
       [
-        `${finding.severity} ${finding.code} at ${nameOf(finding)}: ${spread(finding.message)}`,
+        `${finding.severity} ${finding.code} at ${nameOf(finding)}: ${spread(finding)}`,
         ...(finding.cause === undefined ? [] : ["    it went wrong first at", ...around(plan, finding.cause)]),
         ...(finding.cause === undefined ? around(plan, finding) : []),
         ...(finding.related ?? []).slice(0, 6).flatMap((ref) => around(plan, ref)),

@@ -69,7 +69,11 @@ describe("ends", () => {
     expect(findings[0]).toMatchObject({ code: "deadlock", rank: 0, strand: 0, op: 0 });
     expect(findings[0]?.message).toMatch(/wait cycle: rank 0 .* rank 1/);
     expect(findings[0]?.related).toHaveLength(1);
-    expect(renderFindings(plan, findings)).toContain("> ");
+    expect(findings[0]?.waits).toHaveLength(2);
+    const text = renderFindings(plan, findings);
+    expect(text).toContain("> ");
+    // A line for each.
+    expect(text).toMatch(/: wait cycle:\n +rank 0 strand 0 .* <- rank 1 .*\n +rank 1 strand 0 .* <- rank 0 /);
   });
   it("finds lost and surplus signals, by channel", () => {
     expect(codes(planOf([[[wait()]], [[]]], { input: 0, output: 0 }))).toEqual(["unmatched-wait"]);
