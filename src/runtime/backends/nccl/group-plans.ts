@@ -11,11 +11,11 @@ import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import { type KernelShape, kernelFor, LoadedPlan, type Served } from "../../executor/index.ts";
 import { type Choice, type Choices, isServed, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
-import { nap } from "../../memory/index.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
+import { othersSettle } from "./others-settle.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
 import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
@@ -285,10 +285,13 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
    * @param othersMs how long they may take; calls that they have not settled by then fail there
    */
   abort(othersMs: number): void {
-    const { control } = this.#parts.queue.options;
+    const { control, ranks } = this.#parts.queue.options;
     control.finish();
     if (this.#aside === undefined) return;
-    if (!this.#othersSettle(othersMs)) control.cutShort();
+    const { failure } = control;
+    const dead = failure?.code === "RANK_FAILED" ? failure.rank : undefined;
+    const others = ranks.flatMap((rank, member) => (member === control.member || rank === dead ? [] : member));
+    if (!othersSettle(control, others, othersMs)) control.cutShort();
     for (const slot of this.#slots.values()) slot.abort(this.#aside);
   }
 
@@ -307,20 +310,6 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     if (held !== undefined && held.sizeBytes >= sizeBytes) return held;
     if (held !== undefined) rank.at.pool.free(held);
     return rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
-  }
-
-  /** Waits until no other member that lives settles calls any more. @returns whether that is so within `limitMs` */
-  #othersSettle(limitMs: number): boolean {
-    const { control, ranks } = this.#parts.queue.options;
-    const { failure } = control;
-    const dead = failure?.code === "RANK_FAILED" ? failure.rank : undefined;
-    const others = ranks.flatMap((rank, member) => (member === control.member || rank === dead ? [] : member));
-    const until = performance.now() + limitMs;
-    while (others.some((member) => control.isSettling(member))) {
-      if (performance.now() > until) return false;
-      nap(0.05);
-    }
-    return true;
   }
 
   #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {
