@@ -45,9 +45,10 @@ export class KernelRoom {
 
   /**
    * A block finds no place only when every multiprocessor is filled to more than 1 - share. So all of them find theirs when
-   * together they take less than that, without the last one.
+   * together they take less than that, without the last one; or when there are no more of them than multiprocessors.
    */
   #fitBeside(all: readonly KernelDemand[]): boolean {
+    if (all.reduce((sum, { blocks }) => sum + blocks, 0) <= this.#numMultiprocessors) return true;
     const taken = all.reduce((sum, { blocks, share }) => sum + blocks * share, 0);
     const largest = Math.max(...all.map(({ share }) => share));
     return taken - largest <= this.#numMultiprocessors * (1 - largest);

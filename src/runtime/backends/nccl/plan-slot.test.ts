@@ -1,6 +1,7 @@
 /** When calls take a turn to open their plan on a device that calls of other groups keep busy, and when they leave it to NCCL. */
 import { afterEach, expect, it, vi } from "vitest";
 import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
+import { UnsupportedError } from "../../../core/index.ts";
 import type { GeneratedKernel, LoadedPlan } from "../../executor/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import { PlanSlot } from "./plan-slot.ts";
@@ -54,4 +55,37 @@ it("leaves ever more calls to NCCL before one waits again, where NCCL can serve 
   expect(rests).toEqual([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 4096, 4096]);
   seen.isIdle = true;
   expect([slot.mayOpen, open(), slot.loaded === loaded, slot.takesRest()]).toEqual([true, true, true, false]);
+});
+
+it("opens a smaller kernel in the next turn where a member has no room for the first, and refuses when that has none either", () => {
+  const told = (answers: readonly ("fails" | "loads")[]) => {
+    const loads = [...answers];
+    const tried: string[] = [];
+    let closed = 0;
+    const slot: PlanSlot = new PlanSlot(
+      {
+        member: 0,
+        mayLoad: () => true,
+        load: () => {
+          tried.push(slot.kernel.source);
+          if (loads.shift() === "fails") throw new UnsupportedError("many blocks", "no room");
+          return { describe: () => Int32Array.of(), connect: () => {}, close: () => closed++ } as unknown as LoadedPlan;
+        },
+        tell: (words: Int32Array) => [words, words],
+        met: () => {},
+      },
+      {
+        ...{ kind: 1, plan: {} as ExecutionPlan, dtype: "f32", maxBytes: 1024, isReplaceable: false },
+        kernel: { source: "large" } as GeneratedKernel,
+        smaller: () => ({ source: "small" }) as GeneratedKernel,
+      },
+    );
+    const turns = [slot.open({} as CallTarget)];
+    while (!slot.isSettled) turns.push(slot.open({} as CallTarget));
+    return { tried, turns, opened: slot.loaded !== undefined, refusal: slot.refusal?.code, closed };
+  };
+  expect(told(["loads"])).toEqual({ tried: ["large"], turns: [true], opened: true, refusal: undefined, closed: 0 });
+  const both = ["large", "small"];
+  expect(told(["fails", "loads"])).toMatchObject({ tried: both, turns: [false, true], opened: true });
+  expect(told(["fails", "fails"])).toMatchObject({ tried: both, turns: [false, true], refusal: "UNSUPPORTED" });
 });

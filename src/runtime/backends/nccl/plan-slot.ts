@@ -40,12 +40,14 @@ export class PlanSlot {
   readonly kind: CallKind;
   readonly plan: ExecutionPlan;
   readonly dtype: DType;
-  readonly kernel: GeneratedKernel;
   /** The largest size, bytes of the larger of a rank's two buffers. */
   readonly maxBytes: number;
   /** Whether NCCL can serve its calls too. */
   readonly isReplaceable: boolean;
   readonly #owner: SlotOwner;
+  #kernel: GeneratedKernel;
+  /** Makes a kernel for which there may be room where there is none for the first. */
+  #smaller: (() => GeneratedKernel) | undefined;
   /** This member's part, while others do not have theirs. */
   #own: LoadedPlan | undefined;
   #loaded: LoadedPlan | undefined;
@@ -61,15 +63,23 @@ export class PlanSlot {
 
   constructor(
     owner: SlotOwner,
-    parts: Pick<PlanSlot, "kind" | "plan" | "dtype" | "kernel" | "maxBytes" | "isReplaceable">,
+    parts: Pick<PlanSlot, "kind" | "plan" | "dtype" | "kernel" | "maxBytes" | "isReplaceable"> & {
+      readonly smaller?: (() => GeneratedKernel) | undefined;
+    },
   ) {
     this.#owner = owner;
     this.kind = parts.kind;
     this.plan = parts.plan;
     this.dtype = parts.dtype;
-    this.kernel = parts.kernel;
+    this.#kernel = parts.kernel;
+    this.#smaller = parts.smaller;
     this.maxBytes = parts.maxBytes;
     this.isReplaceable = parts.isReplaceable;
+  }
+
+  /** What its calls launch: another one than at first where a member had no room for that. */
+  get kernel(): GeneratedKernel {
+    return this.#kernel;
   }
 
   /** Why no member could open it, once that is known. */
@@ -124,6 +134,12 @@ export class PlanSlot {
     if (outcome === "early" || outcome === "late") return outcome === "late";
     const loaded = this.#own;
     this.#own = undefined;
+    if (outcome !== "ready" && this.#smaller !== undefined) {
+      loaded?.close();
+      this.#kernel = this.#smaller();
+      this.#smaller = undefined;
+      return false;
+    }
     const refusal = outcome === "ready" ? this.#connect(loaded, said, target) : outcome;
     if (refusal === undefined && !this.#closed) this.#loaded = loaded;
     else {
