@@ -3,14 +3,30 @@
  * run themselves. They are launched on the group's stream, in the order of its calls, between calls of NCCL. What ranks tell
  * each other when a plan is opened goes by way of NCCL.
  */
-import { type BufferPlan, type ExecutionPlan, proofOf, type RankPlan, shapeOf } from "../../../authoring/plan/index.ts";
+import {
+  type BufferPlan,
+  chunkBytesOf,
+  type ExecutionPlan,
+  proofOf,
+  type RankPlan,
+  shapeOf,
+} from "../../../authoring/plan/index.ts";
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import { type KernelShape, kernelFor, LoadedPlan, type Served } from "../../executor/index.ts";
-import { type Choice, type Choices, isServed, libraryPlans, registeredAlgorithm } from "../../executor/internal.ts";
+import { type KernelShape, kernelFor, LoadedPlan } from "../../executor/index.ts";
+import {
+  type Choice,
+  type Choices,
+  FEWEST_THREADS,
+  isServed,
+  libraryPlans,
+  registeredAlgorithm,
+  type ServingPlan,
+  untunedShape,
+} from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
@@ -132,7 +148,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const choice = choices.named(collective, dtype, bytes, label);
     if (choice.served.kind === "kernel" || size === 1 || part === 0) return undefined;
     const maxBytes = classOf(bytes);
-    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${maxBytes}`;
+    const threads =
+      choice.served.shape?.threads ??
+      this.kernelShape(choice, this.#planOf(choice, asked).plan, part * sizeOf(dtype)).threads;
+    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${maxBytes} ${threads}`;
     let serving = this.#named.get(key);
     if (serving === undefined) {
       serving = this.#servingOf(choice, asked, maxBytes);
@@ -168,6 +187,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       }
     }
     return slot;
+  }
+
+  /** What a choice says of a plan's kernel, and for what it does not say what fits a call whose parts have `partBytes`. */
+  kernelShape(choice: Choice | undefined, plan: ExecutionPlan, partBytes: number): Omit<KernelShape, "dtype" | "op"> {
+    const { unitBytes: _, ...told } = choice?.served.shape ?? {};
+    return { ...untunedShape(plan, chunkBytesOf(shapeOf(plan), partBytes), this.#parts.rank.at.device.info), ...told };
   }
 
   kindsNow({ kinds, arrivals }: Entry): readonly CallKind[] {
@@ -269,6 +294,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   }
 
   met(): void {
+    // Those launches have all ended, and are seen to: what tells of their ends goes with a slot, and then tells of others.
+    const { completion } = this.#parts.queue.options;
+    completion.reached(completion.lastOfKernel);
     for (const slot of this.#retired.splice(0)) {
       // Calls of it that were taken earlier may stand behind the call that is being opened: they still need it.
       if (this.#parts.queue.waitsWith(slot.kind)) this.#retired.push(slot);
@@ -314,9 +342,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
 
   #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {
     const { rank } = this.#parts;
-    const kernel = kernelFor(plan, rank.at.device.info, shape, rank.settings.interprocess);
+    const kernelOf = (one: KernelShape) => kernelFor(plan, rank.at.device.info, one, rank.settings.interprocess);
+    const kernel = kernelOf(shape);
     const kind = FIRST_PLAN_KIND + this.#numKinds++;
-    const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes, isReplaceable });
+    // Kernels of other groups may leave no room for a block of many threads.
+    const smaller = kernel.threads > FEWEST_THREADS ? () => kernelOf({ ...shape, threads: FEWEST_THREADS }) : undefined;
+    const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes, isReplaceable, smaller });
     this.#slots.set(kind, slot);
     return slot;
   }
@@ -347,13 +378,17 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     }
   }
 
-  #servingOf(choice: Choice, { op, dtype, redop, root }: PlannedCall, maxBytes: number): PlanServing {
-    const { size: numRanks } = this.#parts;
-    const { served } = choice;
-    const request = { served, collective: op as CollectiveName, numRanks, root };
-    const { plan, worksInPlace } = libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
+  #planOf({ served }: Choice, { op, root }: PlannedCall): ServingPlan {
+    const request = { served, collective: op as CollectiveName, numRanks: this.#parts.size, root };
+    return libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
+  }
+
+  #servingOf(choice: Choice, asked: PlannedCall, maxBytes: number): PlanServing {
+    const { dtype, redop, part } = asked;
+    const { plan, worksInPlace } = this.#planOf(choice, asked);
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
-    const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShapeOf(served) };
+    const kernelShape = this.kernelShape(choice, plan, part * sizeOf(dtype));
+    const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
     return new PlanServing(this, this.#slot(plan, shape, maxBytes, true), choice, worksInPlace);
   }
 }
@@ -418,12 +453,6 @@ const ALL_GATHER = {
   sendCounts: [],
   recvCounts: [],
 } as const satisfies Partial<NcclCall>;
-
-/** What a label says of the kernel; a streaming algorithm's unit is a matter of its plan. */
-export function kernelShapeOf(served: Served | undefined): Pick<KernelShape, "threads" | "packets" | "unroll"> {
-  const { unitBytes: _, ...shape } = served?.shape ?? {};
-  return shape;
-}
 
 /** Parts of a rank's buffer; none where the collective gives it no such buffer. */
 function partsOf({ chunks, segments }: BufferPlan): number {

@@ -18,7 +18,7 @@ import { asTensor, hashNumbers, type Operand, type PlanCall, packCall } from "..
 import type { DeviceStorage } from "../../device/index.ts";
 import type { TunedRun } from "../../executor/internal.ts";
 import type { Arrival } from "../../progress/index.ts";
-import { type GroupPlans, kernelShapeOf } from "./group-plans.ts";
+import type { GroupPlans } from "./group-plans.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import type { PlanSlot } from "./plan-slot.ts";
@@ -49,8 +49,9 @@ export function prepareRun(
   const { plan, hash, dtype, op, partBytes, opinion } = call;
   const size = sizeOf(dtype);
   const bytes = Math.max(call.inputCount, call.outputCount) * size;
-  const named = typeof op === "string" ? op : "preMulSum";
-  const slot = plans.program(plan, hash, { dtype, op: named, ...kernelShapeOf(choice?.served) }, partBytes);
+  const named = typeof op === "string" ? op : ("preMulSum" as const);
+  const shape = { dtype, op: named, ...plans.kernelShape(choice, plan, partBytes) };
+  const slot = plans.program(plan, hash, shape, partBytes);
   const staged: Staged[] = [];
   try {
     const { input, output, result } = buffersOf(context, call, staged);

@@ -46,10 +46,12 @@ export interface CudaOptions {
   readonly op?: KernelOp;
   /** Of a block: a multiple of 32. 256 by default. */
   readonly threads?: number;
-  /** Units of 16 bytes that a thread loads before it stores. 4 by default. */
+  /** Units of 16 bytes that a thread loads before it stores. 4 by default; fewer where many threads add many operands. */
   readonly unroll?: number;
   /** Words by default. Lines need packet operations of one chunk each. */
   readonly packets?: PacketFormat;
+  /** Lines by default, where the plan's packets can be lines. False unless told: lines need NVLink between all ranks. */
+  readonly prefersLines?: boolean;
   /** Blocks of a multiprocessor that must fit: registers are limited to that. 1 by default. */
   readonly blocksPerMultiprocessor?: number;
   /** Launches may follow each other without the ranks' meeting: what the verifier's promise `relaunch` says. False by default. */
@@ -102,19 +104,22 @@ export const KERNEL_ENTRY = "chorale_plan";
  * blocks // [16, 16]
  */
 export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
-  const { dtype, threads = 256, unroll = 4, blocksPerMultiprocessor = 1 } = options;
+  const { dtype, threads = 256, blocksPerMultiprocessor = 1 } = options;
   if (!Number.isInteger(threads) || threads < 32 || threads > 1024 || threads % 32 !== 0)
     throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
-  if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
-    throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
   requireShape(plan);
   const ops = kernelOps(plan, options);
   const numRanks = plan.ranks.length;
   let ranks: readonly RankSteps[] = plan.ranks.map(({ rank }) => stepsOf(plan, rank));
+  const unroll = options.unroll ?? unrollOf(ranks, threads * blocksPerMultiprocessor);
+  if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
+    throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
   const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
-  const format = usesPackets ? (options.packets ?? "words") : undefined;
+  const likesLines = options.prefersLines === true && takesLines(plan, ranks);
+  const format = usesPackets ? (options.packets ?? (likesLines ? "lines" : "words")) : undefined;
   if (format === "lines") {
-    checkLines(plan, ranks);
+    if (!takesLines(plan, ranks))
+      throw new InvalidArgumentError("packets", "lines", `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
     ranks = ranks.map(({ lowered, strands }) => ({
       lowered,
       strands: strands.map((steps) => mergeLines(oneChunkEach(steps))),
@@ -264,10 +269,18 @@ function waitsFor(ranks: readonly RankSteps[]): string {
   return `${what}\n${table}\n${head} return WAITS_FOR[rank][peer] != 0; }`;
 }
 
-function checkLines(plan: ExecutionPlan, ranks: readonly RankSteps[]): void {
+function takesLines(plan: ExecutionPlan, ranks: readonly RankSteps[]): boolean {
   const isCut = (step: DataStep) => hasPackets(step) && (step.parts > 1 || step.raw);
-  if (shapeOf(plan).exact || dataSteps(ranks).some(isCut))
-    throw new InvalidArgumentError("packets", "lines", `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
+  return !shapeOf(plan).exact && !dataSteps(ranks).some(isCut);
+}
+
+/** Registers of all threads of a multiprocessor: what is loaded at once may take half of them, four a unit. */
+const REGISTERS = 65_536;
+const DEFAULT_UNROLL = 4;
+
+function unrollOf(ranks: readonly RankSteps[], threads: number): number {
+  const numOperands = Math.max(1, ...dataSteps(ranks).map(({ ins }) => ins.length));
+  return Math.max(1, Math.min(DEFAULT_UNROLL, Math.floor(REGISTERS / threads / 8 / numOperands)));
 }
 
 function heading(plan: ExecutionPlan, { dtype, op }: CudaOptions, format: PacketFormat | undefined): string[] {

@@ -9,6 +9,7 @@ import {
   type Allocation,
   type CudaDevice,
   type CudaDeviceInfo,
+  type CudaGraph,
   type CudaKernel,
   type CudaStream,
   KernelArguments,
@@ -33,7 +34,10 @@ const REGISTERS_PER_MULTIPROCESSOR = 65_536;
 const ABORT_AT = 4 * END_WORDS;
 
 /** How a plan becomes a kernel: see `CudaOptions`. */
-export type KernelShape = Pick<CudaOptions, "dtype" | "op" | "threads" | "unroll" | "packets" | "debugTurns">;
+export type KernelShape = Pick<
+  CudaOptions,
+  "dtype" | "op" | "threads" | "unroll" | "packets" | "prefersLines" | "debugTurns"
+>;
 
 /**
  * Writes the kernel of a plan for devices of a kind. What nobody has proved meets its peers in every launch.
@@ -108,7 +112,7 @@ export class LoadedPlan {
   readonly #endsAt: number;
   /** How many launches were to tell their ends. */
   #numTold = 0;
-  readonly #repeated = new RepeatedLaunches();
+  readonly #repeated: RepeatedLaunches;
   #scalar: bigint | undefined;
   /** Gives back what was taken, the last thing last. */
   readonly #taken: (() => void)[] = [];
@@ -131,6 +135,7 @@ export class LoadedPlan {
   constructor(parts: LoadedPlanParts) {
     const { plan, rank, kernel, maxBytes, at, peers, stream } = parts;
     this.#parts = parts;
+    this.#repeated = new RepeatedLaunches(at.device);
     this.kernel = kernel;
     this.#maxChunkBytes = largestChunk(plan, maxBytes);
     this.#sizes = windowBytes(kernel, this.#maxChunkBytes);
@@ -231,14 +236,15 @@ export class LoadedPlan {
       launch();
       return;
     }
+    let graph: CudaGraph | undefined;
     try {
-      known.graph = stream.capture(launch);
-      known.graph.launch(stream);
+      graph = stream.capture(launch);
+      graph.launch(stream);
+      this.#repeated.keep(known, graph);
     } catch (error) {
       // There may be no memory for it, which no call needs.
       if (device.poison !== undefined) throw error;
-      known.graph?.close();
-      known.graph = undefined;
+      graph?.close();
       launch();
     }
   }

@@ -10,6 +10,13 @@ const MADE_BEFORE = 8;
 /** Launches that are remembered; the one that was found first makes room. */
 const MAX_REMEMBERED = 64;
 
+/**
+ * Graphs that a device has of all its plans: each takes a place in the ledger of what its rank holds, where there are 4,096 for
+ * memory and everything else, too.
+ */
+const MOST_GRAPHS = 512;
+const OF_DEVICE = new WeakMap<object, Set<RepeatedLaunch>>();
+
 /** A launch of which it is counted how often it was made. */
 export interface RepeatedLaunch {
   readonly input: number;
@@ -26,7 +33,25 @@ export function isDue(one: RepeatedLaunch): boolean {
 
 export class RepeatedLaunches {
   readonly #remembered = new Map<number, RepeatedLaunch>();
+  /** Those of all plans that are graphs, the one used last at the end. */
+  readonly #graphs: Set<RepeatedLaunch>;
   #last: RepeatedLaunch | undefined;
+
+  constructor(device: object) {
+    this.#graphs = OF_DEVICE.get(device) ?? new Set();
+    OF_DEVICE.set(device, this.#graphs);
+  }
+
+  /** Keeps the graph of a launch; the one of its device that was not used for longest makes room, and is made again one day. */
+  keep(one: RepeatedLaunch, graph: CudaGraph): void {
+    one.graph = graph;
+    this.#graphs.add(one);
+    if (this.#graphs.size <= MOST_GRAPHS) return;
+    for (const oldest of this.#graphs) {
+      this.#drop(oldest);
+      break;
+    }
+  }
 
   /** What is remembered of a launch that is about to be made. */
   of(input: number, output: number, partBytes: number): RepeatedLaunch {
@@ -44,7 +69,7 @@ export class RepeatedLaunches {
         }
       one = { input, output, partBytes, times: 0, graph: undefined };
       this.#remembered.set(key, one);
-    }
+    } else if (this.#graphs.delete(one)) this.#graphs.add(one);
     this.#last = one;
     return one;
   }
@@ -57,8 +82,15 @@ export class RepeatedLaunches {
   #forget(key: number): void {
     const one = this.#remembered.get(key);
     if (one === undefined) return;
-    one.graph?.close();
+    this.#drop(one);
     this.#remembered.delete(key);
     if (this.#last === one) this.#last = undefined;
+  }
+
+  #drop(one: RepeatedLaunch): void {
+    this.#graphs.delete(one);
+    one.graph?.close();
+    one.graph = undefined;
+    one.times = 0;
   }
 }

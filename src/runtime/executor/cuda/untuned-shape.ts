@@ -1,0 +1,86 @@
+/**
+ * The shape of a kernel that no table of choices speaks of. A strand is a block, however much it moves: where that is more than
+ * one round of loads, more threads have more on the way (bench/results/mscclpp-executor-2026-11-28.md). How much a thread loads
+ * at once is `generateCuda`'s matter.
+ */
+import { bodyOf, type ExecutionPlan, type Op, type SimpleOp } from "../../../authoring/plan/index.ts";
+import { sendsPackets } from "../cpu/lower.ts";
+import type { CudaOptions } from "./generate.ts";
+
+/**
+ * Devices, as their driver names them, that reach all others of a host over NVLink, and on which lines of packets were measured.
+ * Elsewhere a line may arrive in pieces.
+ */
+const LINKED = /^NVIDIA H(100 80GB HBM3|200)$/;
+
+/** What a thread takes in one round, and how many pay off: of plain data four units of 16 bytes, of packets one. */
+const OF_DATA = { roundBytes: 64, mostThreads: 512 } as const;
+const OF_PACKETS = { roundBytes: 16, mostThreads: 1024 } as const;
+/** Of so many ranks a thread that adds what all have sent has no registers left with as many. */
+const MANY_RANKS = 5;
+const OF_MANY_PACKETS = { roundBytes: 16, mostThreads: 512 } as const;
+/** Of a block. */
+export const FEWEST_THREADS = 256;
+/** Threads of all blocks of a rank, a quarter of what an H100 holds: more might leave no room for kernels of other groups. */
+const MOST_OF_RANK = 67_584;
+
+/** What the widest operation of a strand moves. */
+interface Widest {
+  readonly chunks: number;
+  /** Where a pipeline cuts chunks into units; infinite where none does. */
+  readonly mostBytes: number;
+  readonly numStrands: number;
+  readonly kind: { readonly roundBytes: number; readonly mostThreads: number };
+}
+const widest = new WeakMap<ExecutionPlan, Widest>();
+
+/**
+ * Threads of a block, and how packets lie in memory: the same on all ranks whose devices are alike.
+ * @param chunkBytes of the launch
+ */
+export function untunedShape(
+  plan: ExecutionPlan,
+  chunkBytes: number,
+  device: { readonly name: string },
+): Pick<CudaOptions, "threads" | "prefersLines"> {
+  let found = widest.get(plan);
+  if (found === undefined) {
+    found = widestOf(plan);
+    widest.set(plan, found);
+  }
+  const { chunks, mostBytes, numStrands, kind } = found;
+  const bytes = Math.min(chunks * chunkBytes, mostBytes);
+  let threads: number = FEWEST_THREADS;
+  while (threads < kind.mostThreads && threads * kind.roundBytes < bytes && 2 * threads * numStrands <= MOST_OF_RANK)
+    threads *= 2;
+  return { threads, prefersLines: LINKED.test(device.name) };
+}
+
+function widestOf(plan: ExecutionPlan): Widest {
+  const numStrands = Math.max(1, ...plan.ranks.map(({ strands }) => strands.length));
+  const ofPackets = plan.ranks.length < MANY_RANKS ? OF_PACKETS : OF_MANY_PACKETS;
+  const kind = sendsPackets(plan) ? ofPackets : OF_DATA;
+  const ops = plan.ranks.flatMap(({ strands }) => strands.flatMap((strand) => strand.ops));
+  const chunks = Math.max(1, ...ops.flatMap(bodyOf).map(chunksOf));
+  const units = ops.flatMap((op: Op) => (op.kind === "pipeline" ? op.unitBytes : []));
+  const isCut = ops.every((op) => op.kind === "pipeline" || chunksOf(op) === 0);
+  return { chunks, mostBytes: isCut ? Math.max(...units, 0) : Number.POSITIVE_INFINITY, numStrands, kind };
+}
+
+/** Chunks of one place that an operation of a strand moves; 0 of one that moves none. */
+function chunksOf(op: SimpleOp): number {
+  switch (op.kind) {
+    case "copy":
+    case "switch-reduce":
+    case "switch-broadcast":
+    case "switch-reduce-broadcast":
+      return op.src.size / (op.tbg?.size ?? 1);
+    case "get":
+    case "put":
+      return Math.max(0, ...op.src.map(({ size }) => size)) / (op.tbg?.size ?? 1);
+    case "reduce":
+      return op.dst.size / (op.tbg?.size ?? 1);
+    default:
+      return 0;
+  }
+}
