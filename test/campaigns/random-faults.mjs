@@ -39,6 +39,11 @@ const { values } = parseArgs({
 const [ranks, events, seed, deadlineMs, lateStarts] = ["ranks", "events", "seed", "deadline", "late-starts"].map(
   (name) => Number(values[name]),
 );
+/** NAME=VALUE, where a whole number is one. */
+const optionOf = (text) => {
+  const [name, value] = text.split("=");
+  return [name, /^\d+$/.test(value) ? Number(value) : value];
+};
 const byProcess = values.backend !== "threads";
 /** The victim is told by a file, and dies of it. */
 const DEADLY = ["throw", "exit", "exit-0", "callback", "midcall"];
@@ -111,7 +116,7 @@ const world = launch({
   restarts: 100_000,
   rebuildTimeoutMs: REBUILD_MS,
   graceMs: 500,
-  backendOptions: { timeoutMs: deadlineMs, ...Object.fromEntries(values.option.map((one) => one.split("="))) },
+  backendOptions: { timeoutMs: deadlineMs, ...Object.fromEntries(values.option.map(optionOf)) },
   signal: stop.signal,
   onEvent: (event) => {
     said.push({ ms: Math.round(performance.now()), ...event });

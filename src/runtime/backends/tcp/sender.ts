@@ -10,8 +10,8 @@ import type { SendThreadMode } from "./tcp-handle.ts";
 const LEAST_PEERS = 3;
 /** Connections of a pair where ranks have such a thread: one for what is small, and one for large payloads of each direction. */
 const THREAD_CONNECTIONS = 3;
-/** Ranks of a world above which pairs have one connection: descriptors, and the time that a world takes to form, grow with their square. */
-const MOST_APART = 32;
+/** Ranks of a world above which pairs have one connection: with 8 ranks more gained nothing (tcp-gloo-16-cores-2026-11-28.md in bench/results/). */
+const MOST_APART = 4;
 /** Descriptors below zero are none for poll(2). */
 const NOTHING_WATCHED = [-1, 0] as const;
 

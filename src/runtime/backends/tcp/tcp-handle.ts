@@ -30,7 +30,7 @@ export interface TcpOptions {
   /** The address of this host that the ranks listen on and tell each other; CHORALE_TCP_HOST, or loopback, by default. */
   readonly host?: string;
   /**
-   * Connections of each pair of ranks. By default 3 in worlds of at most 32 ranks where this machine has two cores for each and connections
+   * Connections of each pair of ranks. By default 3 in worlds of at most 4 ranks where this machine has two cores for each and connections
    * are not encrypted, and 1 elsewhere. From 3 on large messages leave over half of those behind the first, and come over the
    * others; fewer share them. The rank that is called, the lower one, decides for a pair.
    */
