@@ -6,13 +6,17 @@
 import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
-import { afterRunning, runningTime } from "../comm/index.ts";
-import { Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
-import { checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+import { runningTime } from "../comm/index.ts";
+import { type Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
+import { checkSecret, PROTOCOL } from "./handshake.ts";
+import { callIn } from "./handshake-caller.ts";
 import { Entrance } from "./handshake-listener.ts";
 import type { Listening } from "./socket-transport-contract.ts";
 import { transportFor } from "./socket-transports.ts";
-import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
+import type { TlsIdentity } from "./tls-identity.ts";
+
+/** How the handshake's first message of who knocks begins. */
+const WORD = { kind: "knock", field: "introduction" } as const;
 
 /** Connections that have not proved themselves yet. */
 const MAX_STRANGERS = 256;
@@ -66,7 +70,7 @@ export class PeerDoor {
       handshakeMs,
       maxStrangers: MAX_STRANGERS,
       onRefused,
-      word: { kind: "knock", field: "introduction" },
+      word: WORD,
       admit: (text, peer) => {
         const introduction = parseIntroduction(text, peer);
         const refused = refuse(introduction);
@@ -145,50 +149,23 @@ export async function knock(
   const { peer } = names;
   const until = runningTime() + options.timeoutMs;
   const socket = await transportFor(options.tls).connect(to, options.timeoutMs);
-  return new Promise((resolve, reject) => {
-    const own = newNonce();
-    const text = JSON.stringify(introduction);
-    let nonces: { readonly store: string; readonly rank: string } | undefined;
-    const timer = afterRunning(Math.max(1, until - runningTime()), () => {
-      stop(new FormatError(peer, `did not answer within ${Math.ceil(options.timeoutMs)} ms`));
-    });
-    const stop = (error: Error) => {
-      timer.cancel();
-      channel.destroy();
-      reject(error);
-    };
-    const channel: Channel = new Channel(socket, peer, {
-      message: (message) => {
-        if (nonces === undefined) {
-          refusePlain(message, peer);
-          if (message["kind"] !== "hello" || message["protocol"] !== PROTOCOL) {
-            throw new FormatError(peer, `is no rank of chorale that speaks protocol ${PROTOCOL}`);
-          }
-          nonces = { store: parseNonce(message["nonce"], peer), rank: own };
-          const proof = prove(secret, "rank", nonces, text);
-          channel.send({ kind: "knock", nonce: own, introduction: text, proof });
-          return;
-        }
-        const { answer } = message;
-        if (message["kind"] === "stranger") {
-          stop(new InvalidArgumentError(names.secret, described("not shown"), `the one that ${peer} has`));
-          return;
-        }
-        if (typeof answer !== "string" || !isProof(message["proof"], prove(secret, "store", nonces, answer))) {
-          throw new FormatError(peer, "cannot prove that it knows the secret");
-        }
-        const { refused } = JSON.parse(answer) as { readonly refused?: unknown };
-        if (refused !== undefined) {
-          stop(
-            new InvalidArgumentError(names.self, described("refused"), `one that ${peer} takes: ${String(refused)}`),
-          );
-          return;
-        }
-        timer.cancel();
-        handOver(channel, sessionKeys(secret, "rank", nonces), resolve);
-      },
-      end: (error) => stop(error ?? new FormatError(peer, "closed the connection during the handshake")),
-    });
+  return callIn(socket, {
+    secret,
+    peer,
+    word: WORD,
+    claims: JSON.stringify(introduction),
+    timeoutMs: Math.max(1, until - runningTime()),
+    problems: {
+      unknown: () => `is no rank of chorale that speaks protocol ${PROTOCOL}`,
+      unproven: "cannot prove that it knows the secret",
+      stranger: () => new InvalidArgumentError(names.secret, described("not shown"), `the one that ${peer} has`),
+      late: () => new FormatError(peer, `did not answer within ${Math.ceil(options.timeoutMs)} ms`),
+    },
+    enter: (channel, keys, { refused }) => {
+      if (refused !== undefined)
+        throw new InvalidArgumentError(names.self, described("refused"), `one that ${peer} takes: ${String(refused)}`);
+      return { value: new Promise<PeerSocket>((resolve) => handOver(channel, keys, resolve)) };
+    },
   });
 }
 

@@ -14,10 +14,11 @@ import {
 import { described } from "../../core/internal.ts";
 import { afterRunning, type Bootstrap, DEFAULT_TIMEOUT_MS, runningTime } from "../comm/index.ts";
 import { checkValue, describeKey, type WorldFailure } from "./bootstrap-value.ts";
-import { Channel } from "./channel.ts";
-import { type Claims, checkSecret, isProof, newNonce, PROTOCOL, parseNonce, prove, sessionKeys } from "./handshake.ts";
+import type { Channel } from "./channel.ts";
+import { type Claims, checkSecret, PROTOCOL } from "./handshake.ts";
+import { callIn } from "./handshake-caller.ts";
 import { transportFor } from "./socket-transports.ts";
-import { refusePlain, type TlsIdentity } from "./tls-identity.ts";
+import type { TlsIdentity } from "./tls-identity.ts";
 import type { StoreAnswer } from "./value-store.ts";
 import { StoreClient } from "./value-store-client.ts";
 
@@ -37,6 +38,8 @@ export interface JoinOptions {
   /** Connects over TLS. */
   readonly tls?: TlsIdentity | undefined;
 }
+
+type Message = Readonly<Record<string, unknown>>;
 
 /** An answer to a `set` or a `get`, or why there is none. */
 type Answer = (value: string | undefined, error?: Error) => void;
@@ -108,55 +111,38 @@ export class TcpBootstrap implements Bootstrap {
     claims: Claims,
     limit: { readonly timeoutMs: number; readonly leftMs: number },
   ): Promise<TcpBootstrap> {
-    return new Promise((resolve, reject) => {
-      const own = newNonce();
-      const text = JSON.stringify(claims);
-      let nonces: { readonly store: string; readonly rank: string } | undefined;
-      let joined: TcpBootstrap | undefined;
-      const handshakeMs = Math.min(HANDSHAKE_MS, limit.leftMs);
-      const timer = afterRunning(handshakeMs, () => {
-        const text = `did not answer within ${Math.ceil(handshakeMs)} ms: it is not a chorale rendezvous`;
-        const silent = new FormatError(peer, text);
-        stop(
-          handshakeMs === HANDSHAKE_MS
-            ? silent
-            : new TimeoutError(`joining the ${peer}`, limit.timeoutMs, [], { cause: silent }),
-        );
-      });
-      const stop = (error: Error) => {
-        timer.cancel();
-        channel.destroy();
-        reject(error);
-      };
-      const channel: Channel = new Channel(socket, peer, {
-        message: (message) => {
-          if (joined !== undefined) return joined.#receive(message);
-          if (nonces === undefined) {
-            refusePlain(message, peer);
-            if (message["kind"] !== "hello") throw new FormatError(peer, "is not a chorale rendezvous");
-            if (message["protocol"] !== PROTOCOL) {
-              throw new FormatError(
-                peer,
-                `speaks protocol ${String(message["protocol"])}; rank ${claims.rank} speaks ${PROTOCOL}`,
-              );
-            }
-            nonces = { store: parseNonce(message["nonce"], peer), rank: own };
-            channel.send({ kind: "join", nonce: own, claims: text, proof: prove(secret, "rank", nonces, text) });
-            return;
-          }
-          const answer = checkAnswer(message, peer, (given) =>
-            prove(secret, "store", nonces as typeof nonces & {}, given),
-          );
-          channel.secure(sessionKeys(secret, "rank", nonces));
-          timer.cancel();
-          joined = new TcpBootstrap(claims, channel, answer.joined, answer.failure);
-          resolve(joined);
+    const handshakeMs = Math.min(HANDSHAKE_MS, limit.leftMs);
+    const late = () => {
+      const text = `did not answer within ${Math.ceil(handshakeMs)} ms: it is not a chorale rendezvous`;
+      const silent = new FormatError(peer, text);
+      if (handshakeMs === HANDSHAKE_MS) return silent;
+      return new TimeoutError(`joining the ${peer}`, limit.timeoutMs, [], { cause: silent });
+    };
+    return callIn(socket, {
+      secret,
+      peer,
+      word: { kind: "join", field: "claims" },
+      claims: JSON.stringify(claims),
+      timeoutMs: handshakeMs,
+      problems: {
+        unknown: ({ kind, protocol }) =>
+          kind === "hello"
+            ? `speaks protocol ${String(protocol)}; rank ${claims.rank} speaks ${PROTOCOL}`
+            : "is not a chorale rendezvous",
+        unproven: "cannot prove that it knows CHORALE_SECRET: it is not the store of this world",
+        stranger: () => {
+          const expected = `the secret that the ${peer} was started with`;
+          return new InvalidArgumentError("CHORALE_SECRET", described("another one"), expected);
         },
-        end: (error) => {
-          if (joined !== undefined) joined.#lost(error);
-          else stop(error ?? new FormatError(peer, "closed the connection during the handshake"));
-        },
-      });
+        late,
+      },
+      enter: (channel, keys, answer) => {
+        const { joined, failure } = checkAnswer(answer);
+        channel.secure(keys);
+        const door = new TcpBootstrap(claims, channel, joined, failure);
+        const inside = { message: (message: Message) => door.#receive(message), end: (e?: Error) => door.#lost(e) };
+        return { value: door, inside };
+      },
     });
   }
 
@@ -227,7 +213,7 @@ export class TcpBootstrap implements Bootstrap {
     return Array.from({ length: this.worldSize }, (_, rank) => ({ rank, arrived: this.#joined.has(rank) }));
   }
 
-  #receive(message: Readonly<Record<string, unknown>>): void {
+  #receive(message: Message): void {
     const { kind, id, value, error, rank, message: text } = message;
     if (kind === "answer" && typeof id === "number") {
       const problem =
@@ -283,23 +269,9 @@ async function reach(host: string, port: number, timeoutMs: number, tls?: TlsIde
   });
 }
 
-function checkAnswer(
-  message: Readonly<Record<string, unknown>>,
-  peer: string,
-  proofOf: (text: string) => string,
-): { readonly joined: readonly number[]; readonly failure: WorldFailure | undefined } {
-  if (message["kind"] === "stranger") {
-    throw new InvalidArgumentError(
-      "CHORALE_SECRET",
-      described("another one"),
-      `the secret that the ${peer} was started with`,
-    );
-  }
-  const { answer, proof } = message;
-  if (typeof answer !== "string" || !isProof(proof, proofOf(answer))) {
-    throw new FormatError(peer, "cannot prove that it knows CHORALE_SECRET: it is not the store of this world");
-  }
-  const { refused, sides, joined, failure } = JSON.parse(answer) as {
+/** @throws MismatchError, InvalidArgumentError where the store does not let this rank in */
+function checkAnswer(answer: Message) {
+  const { refused, sides, joined, failure } = answer as {
     readonly refused?: string;
     readonly sides?: readonly [{ readonly problem: string }, ...MismatchSide[]];
     readonly joined?: readonly number[];
