@@ -15,9 +15,11 @@ const THREADS = "runtime/backends/threads";
 /** What plans and code are made of. */
 const ROOMS = ["core", "collectives", "authoring", EXECUTOR, "runtime/comm", THREADS];
 
-/** A word that changes with the sources of the plans. */
+/** A word that changes with the sources of the plans, and with the kind of processor that their code is for. */
 async function stateOfSources() {
-  const hash = createHash("sha256").update(await readFile(fileURLToPath(import.meta.url)));
+  const hash = createHash("sha256")
+    .update(process.arch)
+    .update(await readFile(fileURLToPath(import.meta.url)));
   for (const room of ROOMS) {
     const files = await readdir(join(root, "src", room), { recursive: true });
     for (const file of files.filter((name) => /(?<!\.test)\.ts$/.test(name)).sort()) {

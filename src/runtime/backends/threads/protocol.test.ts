@@ -55,6 +55,13 @@ it.each(["notify", "call"] as const)("the code that comes with the package is wh
   expect(Buffer.from(builtCode(protocolFile(wakes)) ?? []).equals(assembleProtocol(wakes))).toBe(true);
 });
 
+it("the code that comes with the package is for one kind of processor: others reorder stores that it does not", () => {
+  expect([protocolFile("notify"), protocolFile("call")]).toEqual([
+    expect.stringContaining(`-${process.arch}.`),
+    expect.stringContaining(`-${process.arch}.`),
+  ]);
+});
+
 // From a number of a call on, and where numbers begin anew behind the largest.
 describe.each([1, 0x7fff_ffff, -1])("the end of a step of call %i", (seq) => {
   const { wasm, members, rungBy } = group();

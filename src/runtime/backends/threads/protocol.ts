@@ -266,9 +266,9 @@ function addZero(module: ModuleBuilder): void {
  */
 export type Wakes = "notify" | "call";
 
-/** The file in which the code comes with the package. */
+/** The file in which the code comes with the package: for the kind of processor that built it, as others may reorder its stores. */
 export function protocolFile(wakes: Wakes): string {
-  return `threads-protocol-${wakes}.wasm`;
+  return `threads-protocol-${wakes}-${process.arch}.wasm`;
 }
 
 /** Compiles kernels and protocol. Of threads, made once per world: the module travels to the ranks with the handle. */
