@@ -5,6 +5,8 @@
  *   world header | rank blocks | heap: group blocks, members' private blocks, tensors, staging
  */
 
+import { MAX_RING_RANKS } from "./collective-path.ts";
+
 export const LINE = 128;
 
 /** World header, word indexes from address 0. */
@@ -270,7 +272,7 @@ export function memberLayout(size: number, contextBytes: number) {
   const taskCopies = TASK.sizeBytes;
   const taskList = taskCopies + (size + 1) * COPY_ENTRY.sizeBytes;
   const taskBytes = taskList + table;
-  const ways = tasks + NUM_TASKS * taskBytes;
+  const ways = tasks + (size <= MAX_RING_RANKS ? NUM_TASKS * taskBytes : 0);
   const ringStates = ways + NUM_WAYS * WAY.sizeBytes;
   const meetings = ringStates + NUM_WAYS * size * RING.stateBytes;
   const meetingBytes = roundUp(4 * MEETING.maxRounds + 8 * linksOf(size) + 4, 16);
