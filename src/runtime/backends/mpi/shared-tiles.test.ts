@@ -26,7 +26,7 @@ it("waits, as it closes, for the tile that another rank copies", { timeout: 60_0
   const workerData = { words, taken: MEETING.tilesTaken, copied: MEETING.tilesCopied };
   const worker = new Worker(text, { eval: true, workerData });
   await new Promise((resolve) => worker.once("online", resolve));
-  tiles.close();
+  tiles.close(30_000);
   expect(Atomics.load(words, MEETING.tilesCopied)).toBe(1);
   await worker.terminate();
 });

@@ -48,11 +48,11 @@ export class SharedTiles {
   }
 
   /** Gives no more away, and waits for those that were taken. Idempotent. */
-  close(): void {
+  close(mostMs = MOST_MS): void {
     const counted = Atomics.exchange(this.#words, this.#at + MEETING.tilesTaken, CLOSED);
     const taken = counted < CLOSED ? Math.min(this.#numTiles, counted) : 0;
     const began = performance.now();
-    while (Atomics.load(this.#words, this.#at + MEETING.tilesCopied) < taken && performance.now() - began < MOST_MS) {
+    while (Atomics.load(this.#words, this.#at + MEETING.tilesCopied) < taken && performance.now() - began < mostMs) {
       nap(NAP_MS);
     }
   }
