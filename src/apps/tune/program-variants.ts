@@ -193,7 +193,7 @@ export function shapedLabels(
   const takesLines = sendsPackets && kernel("lines") !== undefined;
   const most = search.threads === undefined ? MOST_SHAPES : Number.POSITIVE_INFINITY;
   return shapesAt(sizeBytes, sendsPackets, search)
-    .filter((shape) => takesLines || !shape.endsWith("lines"))
+    .filter((shape) => takesLines || !/(lines|sheets)$/.test(shape))
     .slice(0, most)
     .map((shape) => `${label}@${shape}`);
 }

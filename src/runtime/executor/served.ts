@@ -76,7 +76,7 @@ function parseShape(text: string): ServedShape | undefined {
   const shape: { -readonly [K in keyof ServedShape]: ServedShape[K] } = {};
   for (const word of text.split(".")) {
     const [, threads, unroll, packets, unit, scale] =
-      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|(lines|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
+      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|(lines|sheets|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
     const found: ServedShape | undefined =
       threads !== undefined && Number(threads) % 32 === 0 && Number(threads) <= 1024
         ? { threads: Number(threads) }

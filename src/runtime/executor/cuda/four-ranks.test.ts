@@ -58,15 +58,17 @@ describe.skipIf(!hasHostCompiler())("kernels of four ranks, compiled by g++ for 
   beforeAll(() => {
     for (const [index, name] of PACKETS.entries()) {
       const plan = planOf(name, 1 + (index % 2), algorithm(name).inPlace && index % 3 === 1);
-      const ranks = new HostRanks(plan, kernels, { dtype: "i32", seed: 3, packets: "lines", threads: 64 });
-      cases.push({ name, ranks });
+      for (const packets of ["lines", "sheets"] as const) {
+        const ranks = new HostRanks(plan, kernels, { dtype: "i32", seed: 3, packets, threads: 64 });
+        cases.push({ name: `${name}, ${packets}`, ranks });
+      }
     }
     for (const name of STREAMS)
       for (const inPlace of [false, true]) {
         const ranks = new HostRanks(planOf(name, 2, inPlace, 1024), kernels, { dtype: "i32", seed: 5, threads: 64 });
         cases.push({ name: `${name}, in place ${inPlace}`, ranks });
       }
-    const ranks = new HostRanks(compile(sumsInScratch()), kernels, { dtype: "i32", packets: "lines", threads: 64 });
+    const ranks = new HostRanks(compile(sumsInScratch()), kernels, { dtype: "i32", packets: "sheets", threads: 64 });
     cases.push({ name: "sums in scratch", ranks });
   });
   afterAll(() => {

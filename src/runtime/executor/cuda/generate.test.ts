@@ -158,6 +158,7 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
   it.each([
     ["one-shot-packet-all-reduce", "f8e4m3", "words"],
     ["two-shot-packet-all-reduce", "bf16", "lines"],
+    ["two-phase-packet-all-reduce", "f16", "sheets"],
   ] as const)(
     "compiles %s of %s for sm_80, sm_90 and sm_100 without a warning",
     { timeout: 600_000 },

@@ -36,8 +36,11 @@ import {
 } from "./strand-steps.ts";
 import { StrandWriter } from "./write-strand.ts";
 
-/** How packets lie in memory: `words`, 4 bytes of data beside 4 of a number; `lines`, 120 beside 8, in lines of 128. */
-export const PACKET_FORMATS = ["words", "lines"] as const;
+/**
+ * How packets lie in memory: `words`, 4 bytes of data beside 4 of a number; `lines`, 112 beside 16, in lines of 128; `sheets`, 120
+ * beside 8, in eight lines that a warp moves at a time.
+ */
+export const PACKET_FORMATS = ["words", "lines", "sheets"] as const;
 export type PacketFormat = (typeof PACKET_FORMATS)[number];
 
 export interface CudaOptions {
@@ -48,7 +51,7 @@ export interface CudaOptions {
   readonly threads?: number;
   /** Units of 16 bytes that a thread loads before it stores. 4 by default; fewer where many threads add many operands. */
   readonly unroll?: number;
-  /** Words by default. Lines need packet operations of one chunk each. */
+  /** Words by default. Lines and sheets need packet operations of one chunk each. */
   readonly packets?: PacketFormat;
   /** Lines by default, where the plan's packets can be lines. False unless told: lines need NVLink between all ranks. */
   readonly prefersLines?: boolean;
@@ -117,9 +120,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
   const likesLines = options.prefersLines === true && takesLines(plan, ranks);
   const format = usesPackets ? (options.packets ?? (likesLines ? "lines" : "words")) : undefined;
-  if (format === "lines") {
+  const hasLines = format === "lines" || format === "sheets";
+  if (hasLines) {
     if (!takesLines(plan, ranks))
-      throw new InvalidArgumentError("packets", "lines", `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
+      throw new InvalidArgumentError("packets", format, `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
     ranks = ranks.map(({ lowered, strands }) => ({
       lowered,
       strands: strands.map((steps) => mergeLines(oneChunkEach(steps))),
@@ -160,7 +164,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       index,
       numbers,
       exact,
-      lines: format === "lines",
+      lines: hasLines,
       lockSemaphores: isLocked,
       hasBuffers: meets,
       meetsAll,
@@ -208,7 +212,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     ...(runsAhead ? [waitsFor(ranks), PRELUDE.slots] : []),
     PRELUDE.shares,
     PRELUDE.moves,
-    ...(format === undefined ? [] : [format === "lines" ? PRELUDE.lines : PRELUDE.packets]),
+    ...(format === undefined ? [] : [PRELUDE[format]]),
     ...numbers.tables,
     ...bodies,
     kernel(ranks, shapes, {

@@ -116,7 +116,7 @@ export function launchStruct(numRanks: number): string {
   i64 scratchSlot;
   i64 packetsSlot;
   i64 slots;
-  i64 packetChunk;      // bytes of a chunk in lines of 128
+  i64 packetChunk;      // bytes of a chunk in lines of 128 or in sheets
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;
   u32* done;            // END_WORDS words in which the end of this launch is told to the host; null: nobody asks

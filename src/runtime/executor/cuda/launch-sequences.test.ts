@@ -68,7 +68,7 @@ const RELAUNCHED: readonly Case[] = [
 /** Some ranks hear nothing back within a launch: they run ahead, as far as there are slots of scratch. */
 const AHEAD: readonly Case[] = [
   [library("packet-broadcast", 3), { slots: 2 }],
-  [library("packet-broadcast", 2, 2), { packets: "lines" }],
+  [library("packet-broadcast", 2, 2), { packets: "sheets" }],
   [library("packet-reduce", 3), { packets: "lines", slots: 1 }],
   [library("packet-gather", 2), {}],
   [library("staged-scatter", 3), { slots: 2 }],

@@ -1,13 +1,15 @@
 /** The words of a launch, and how large windows are: what the host computes for a size. */
 import type { GeneratedKernel, PacketFormat } from "./generate.ts";
 import { LAUNCH_WORDS, type LaunchWord } from "./launch-layout.ts";
-import { SHEET } from "./prelude-lines.ts";
+import { SHEET } from "./prelude-sheets.ts";
 
 const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 
 /** Bytes that the packets of a chunk take. */
 export function packetChunkBytes(format: PacketFormat, chunkBytes: number): number {
-  return format === "words" ? 2 * chunkBytes : SHEET.bytes * Math.ceil(chunkBytes / SHEET.dataBytes);
+  if (format === "words") return 2 * chunkBytes;
+  if (format === "sheets") return SHEET.bytes * Math.ceil(chunkBytes / SHEET.dataBytes);
+  return 128 * Math.ceil(Math.ceil(chunkBytes / 16) / 7);
 }
 
 /** Where scratch and packets lie in every rank's window, and how large the window has to be. */

@@ -26,8 +26,9 @@ describe.skipIf(!hasHostCompiler())("the library as CUDA, compiled by g++ for th
           const name = `${entry.name}, ${numRanks} ranks, inPlace ${inPlace}`;
           cases.push({ name, ranks: new HostRanks(plan, kernels, { dtype: "i32", seed }) });
           if (entry.packets) {
-            const lines = new HostRanks(plan, kernels, { dtype: "i32", seed, packets: "lines", threads: 64 });
-            cases.push({ name: `${name}, lines`, ranks: lines });
+            const packets = index % 2 === 0 ? "lines" : "sheets";
+            const lines = new HostRanks(plan, kernels, { dtype: "i32", seed, packets, threads: 64 });
+            cases.push({ name: `${name}, ${packets}`, ranks: lines });
           }
         }
       }

@@ -5,6 +5,7 @@
  * position by position without the threads' meeting, which is all that a plan asks for (docs/semantics.md, section 2).
  */
 import { LINES } from "./prelude-lines.ts";
+import { SHEETS } from "./prelude-sheets.ts";
 
 /** Waiting: every loop gives way to the host's abort word; debug builds are bounded and say who waits. */
 const WAITING = `// A place in the plan, for reports: strand's operation, and operation in a pipeline's body + 1.
@@ -263,12 +264,14 @@ __device__ __forceinline__ void move(const char* const (&in)[IN], char* const (&
     for (int k = 0; k < UNROLL; k++)
 #pragma unroll
       for (int i = 0; i < IN; i++) v[k][i].words = *(const uint4*)(in[i] + 16 * (u + k * THREADS));
+    Unit result[UNROLL];
 #pragma unroll
-    for (int k = 0; k < UNROLL; k++) {
-      const Unit result = combineUnits<Op, IN>(v[k], scalar);
+    for (int k = 0; k < UNROLL; k++) result[k] = combineUnits<Op, IN>(v[k], scalar);
+    // All that goes to one place, then to the next: links carry 1 % more so.
 #pragma unroll
-      for (int o = 0; o < OUT; o++) *(uint4*)(out[o] + 16 * (u + k * THREADS)) = result.words;
-    }
+    for (int o = 0; o < OUT; o++)
+#pragma unroll
+      for (int k = 0; k < UNROLL; k++) *(uint4*)(out[o] + 16 * (u + k * THREADS)) = result[k].words;
   }
   // The last round may be short: what there is of it is still loaded at once.
   if constexpr (UNROLL > 1) {
@@ -401,6 +404,7 @@ export const PRELUDE = {
   slots: SLOTS,
   shares: SHARES,
   moves: MOVES,
-  packets: PACKETS,
+  words: PACKETS,
   lines: LINES,
+  sheets: SHEETS,
 };
