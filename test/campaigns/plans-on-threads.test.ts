@@ -124,7 +124,7 @@ describe("plans that the verifier rejects as a deadlock or a race", () => {
   const CODES = new Set(["deadlock", "race", "unmatched-wait", "surplus-signal", "barrier-mismatch"]);
   /** Long enough for a right plan of this size on a busy machine. */
   const DEADLINE_MS = 150;
-  const wanted = Number(process.env["PLAN_MUTANTS"] ?? (isFull ? 2000 : 12));
+  const wanted = Number(process.env["PLAN_MUTANTS"] ?? (isFull ? 2000 : 24));
 
   it(`end by their deadline when forced, and leave the world usable (${wanted} mutants)`, {
     timeout: 3_600_000,
