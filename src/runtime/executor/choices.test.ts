@@ -80,6 +80,8 @@ describe("choices", () => {
     ["processes", "reduce", 2 ** 22, "packet-reduce*128@512.lines"],
     ["processes", "gather", 2 ** 24, "nccl"],
     ["processes", "scatter", 2 ** 24, "staged-scatter*66@512.unit64K"],
+    ["threads", "all_reduce", 2 ** 18, "one-shot-packet-all-reduce*64@512.lines"],
+    ["processes", "all_reduce", 2 ** 20, "one-shot-packet-all-reduce*64@512.sheets"],
     ["threads", "all_reduce", 2 ** 28, "streaming-all-reduce*66@512.unit256K"],
     ["threads", "all_reduce", 2 ** 26, "streaming-all-reduce*66@512.unit128K"],
     ["threads", "broadcast", 1024, "packet-broadcast*4@256.lines"],

@@ -22,15 +22,16 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [32 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
       [128 * KI + 1, "one-shot-packet-all-reduce*32@256.lines"],
       [512 * KI + 1, "two-phase-packet-all-reduce*128@256.lines"],
+      // The shape that was best of kernels by hand: bench/results/cuda-links-4-gpus-2026-11-28.md.
+      [2 * MI + 1, "two-phase-packet-all-reduce*128@288.sheets"],
     ],
     threads: [
-      [2 * MI + 1, "two-phase-packet-all-reduce*128@608.lines"],
       [8 * MI + 1, "one-pass-all-reduce*128@512"],
       [32 * MI + 1, "two-phase-all-reduce*128@512"],
       [128 * MI + 1, "nccl"],
     ],
     processes: [
-      [2 * MI + 1, "two-phase-packet-all-reduce*256@512.lines"],
+      [8 * MI + 1, "two-phase-packet-all-reduce*256@512.lines"],
       [32 * MI + 1, "nccl"],
     ],
   },

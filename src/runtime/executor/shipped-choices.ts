@@ -65,6 +65,8 @@ const ALL_REDUCE_PACKETS = [
   [0, "one-shot-packet-all-reduce*2@256.lines"],
   [8 * KI + 1, "one-shot-packet-all-reduce*16@256.lines"],
   [128 * KI + 1, "one-shot-packet-all-reduce*64@512.lines"],
+  // Fewer bytes pay where a strand has many lines: bench/results/cuda-links-4-gpus-2026-11-28.md.
+  [512 * KI + 1, "one-shot-packet-all-reduce*64@512.sheets"],
 ] as const;
 
 type Rows = ReturnType<typeof rows>;
