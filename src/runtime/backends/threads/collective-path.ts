@@ -30,8 +30,9 @@ export function eagerLimitBytes(op: WireOp, n: number): number {
     case "all_gather":
       return isPair ? 128 : 512;
     case "reduce_scatter":
-    case "all_to_all":
       return isPair ? 128 : isFlat ? 64 : 256;
+    case "all_to_all":
+      return isPair || !isFlat ? 128 : 64;
     case "broadcast":
       return isPair ? 2048 : 4096;
     case "scatter":

@@ -157,7 +157,7 @@ export class Driver {
     if (this.#level > 0) this.#setLevel(0);
     if (this.#sleeps >= MANY_SLEEPS) this.#sharing?.note(Date.now());
     else this.#sharing?.clear();
-    if (this.#sleeps === 0) Atomics.compareExchange(this.#words, WORLD.alert, ALERT, 0);
+    if (this.#sleeps === 0) this.#calm();
     this.#sleeps = 0;
   }
 
@@ -234,6 +234,12 @@ export class Driver {
     this.#sleeps++;
     Atomics.store(this.#words, this.#rung, 0);
     this.#alert();
+  }
+
+  /** Turns the alert off. A look first: all ranks come here at once, and an exchange takes the line away from all of them. */
+  #calm(): void {
+    const words = this.#words;
+    if (words[WORLD.alert] === ALERT) Atomics.compareExchange(words, WORLD.alert, ALERT, 0);
   }
 
   /** Turns the alert on, or sees that it is. */
