@@ -42,6 +42,8 @@ export class DirectCall implements Activity {
   /** Whether ranks that are done take over what others have yet to copy. */
   readonly #isShared: boolean;
   readonly #meeting: CallMeeting;
+  /** Whether this rank has done its part: its place to meet may be a later call's, which has its input there. */
+  #isOver = false;
   /** In this look at the call. */
   #readBytes = 0;
   #target: CallTarget | undefined;
@@ -92,6 +94,7 @@ export class DirectCall implements Activity {
   advance(): boolean {
     if (this.#steps?.next().done === true) {
       this.#steps = undefined;
+      this.#isOver = true;
       this.#group.arena.running.delete(this);
       if (this.#target !== undefined) this.#instead?.begin(this.#target);
     }
@@ -99,7 +102,7 @@ export class DirectCall implements Activity {
   }
 
   stop(): void {
-    if (this.#isShared && this.#meeting.isBrought) this.#tilesOf(this.#group.me).close();
+    if (this.#isShared && this.#meeting.isBrought && !this.#isOver) this.#tilesOf(this.#group.me).close();
     this.#meeting.withdraw();
     this.#steps = undefined;
     this.#group.arena.running.delete(this);

@@ -5,7 +5,7 @@ import { openLibrary } from "../../../foreign/native/index.ts";
 import { type ChoiceDocument, type ChoiceTable, loadLibraryPlans, SHIPPED_CHOICES } from "../../executor/internal.ts";
 import { type GrowingArena, HostAddresses, removeGrowingArena } from "../../memory/index.ts";
 import { CallSequence } from "../../progress/index.ts";
-import { createHostArena, HostArena, PIECE_BYTES } from "./host-arena.ts";
+import { createHostArena, HostArena, MEETING, PIECE_BYTES } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
 import { choicesOf, choicesOfEnvironment, namesPlans } from "./host-choices.ts";
 import { rowsOf } from "./host-measurement.ts";
@@ -59,6 +59,11 @@ function withoutMpi(): CallTarget {
     memcpy(to, from, length);
   };
   return { mpi: { library: { copy }, addresses } } as unknown as CallTarget;
+}
+
+/** Has all go on in turn until they are done. */
+function finish(calls: readonly Activity[]): void {
+  for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++) expect(rounds).toBeLessThan(1e6);
 }
 
 describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host by %s", (_, document) => {
@@ -132,7 +137,7 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
   function run(...call: Parameters<typeof make>) {
     const { given, outputs, calls } = make(...call);
     for (const one of calls) one.begin(target);
-    for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++) expect(rounds).toBeLessThan(1e6);
+    finish(calls);
     return { given, outputs };
   }
 
@@ -202,19 +207,20 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         // The first alone goes on, until it has to wait for the others to say that they are done.
         for (let looks = 0; looks < 100; looks++) expect(whole.calls[0]?.advance()).toBe(false);
         const expected = resultsOf(op, whole.given.map(floats));
-        for (const [rank, output] of whole.outputs.entries()) {
+        for (const [rank, output] of whole.outputs.entries())
           expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
-        }
-        for (let looks = 0; !whole.calls.map((one) => one.advance()).every(Boolean); looks++)
-          expect(looks).toBeLessThan(1e6);
-
+        finish(whole.calls);
+        // A batch that fails stops all of its calls: the place of one that is over has the input of a later one.
+        const at = groups[0]?.rounds.halves[((groups[0].numPieces - 1) & 1) as 0 | 1].meetings[0] ?? 0;
+        const words = (arenas[0] as HostArena).words().subarray(at + MEETING.inputAt / 4);
+        words.fill(17, 0, 2);
+        whole.calls[0]?.stop?.();
+        expect([...words.subarray(0, 2)]).toEqual([17, 17]);
         const failed = make(op, "f32", 3 * large, false, () => true);
-        for (const one of failed.calls.slice(0, 2)) one.begin(target);
-        const last = failed.calls[2];
-        last?.begin(target);
+        for (const one of failed.calls) one.begin(target);
         failed.calls[1]?.stop?.();
         failed.outputs[1]?.fill(-1);
-        for (let looks = 0; looks < 100; looks++) expect(last?.advance()).toBe(false);
+        for (let looks = 0; looks < 100; looks++) expect(failed.calls[2]?.advance()).toBe(false);
         expect(failed.outputs[1]?.every((value) => value === -1)).toBe(true);
         for (const one of failed.calls) one.stop?.();
         // A group that failed makes no more calls; these go on where the first of them has come to.
@@ -265,12 +271,10 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         return calls.filter((each) => each.hasMet?.()).length;
       });
       for (const one of calls) one.begin(target);
-      for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++)
-        expect(rounds).toBeLessThan(1e6);
+      finish(calls);
       const expected = resultsOf(op, given.map(floats));
-      for (const [rank, output] of outputs.entries()) {
+      for (const [rank, output] of outputs.entries())
         expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
-      }
       // Plans have no such place: they meet as they are compared.
       if (document === DOCUMENTS["the exchange"]) expect(calls.every((one) => one.bring !== undefined)).toBe(true);
       return calls[0]?.bring === undefined ? "plan" : met;
@@ -305,9 +309,8 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     for (const op of ["all_gather", "reduce_scatter", "all_to_all"] as const) {
       const { given, outputs } = run(op, "f32", count);
       const expected = resultsOf(op, given.map(floats));
-      for (const [rank, output] of outputs.entries()) {
+      for (const [rank, output] of outputs.entries())
         expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
-      }
     }
   });
 
@@ -316,9 +319,8 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
       const before = copiedBytes;
       const { given, outputs } = run(op, "f32", count, inPlace, inRoom);
       const expected = resultsOf(op, given.map(floats));
-      for (const [rank, output] of outputs.entries()) {
+      for (const [rank, output] of outputs.entries())
         expect(Buffer.compare(bytes(output), bytes(expected[rank] as Float32Array))).toBe(0);
-      }
       return (copiedBytes - before) / (4 * count);
     };
     const [all, most] = [() => true, (rank: number) => rank > 0];
@@ -335,9 +337,8 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         expect(copiedBy(most, "all_reduce", inPlace, 20_000)).toBeCloseTo(2 * RANKS, 3);
       }
     }
-    for (const op of ["all_gather", "all_to_all", "reduce_scatter", "all_reduce"] as const) {
+    for (const op of ["all_gather", "all_to_all", "reduce_scatter", "all_reduce"] as const)
       expect(copiedBy(most, op)).toBeGreaterThan(op === "reduce_scatter" ? RANKS : RANKS + 1);
-    }
   });
 
   it("takes a result into the input only where no other rank reads it", () => {
@@ -358,9 +359,7 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
         return group.activity({ op: "all_to_all", dtype: "f32", count: part, rank, size, ...parts, send, recv }, never);
       });
       for (const one of calls) one.begin(target);
-      for (let rounds = 0; !calls.map((one) => one.advance()).every(Boolean); rounds++) {
-        expect(rounds).toBeLessThan(1e6);
-      }
+      finish(calls);
       const expected = resultsOf("all_to_all", given);
       for (const [rank, array] of made.entries()) {
         const got = array.subarray(shift, shift + part * size);
