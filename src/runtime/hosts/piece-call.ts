@@ -24,8 +24,8 @@ export interface PieceCallParts {
   readonly messages: ColumnMessages;
 }
 
-/** Smaller pieces take longer than what they overlap with. */
-const LEAST_PIECE_BYTES = 128 * 1024;
+/** Smaller pieces gain nothing (bench/results/tcp-gloo-hosts-16-cores-2026-11-28.md). */
+const LEAST_PIECE_BYTES = 256 * 1024;
 
 /** A stretch of bytes. */
 export interface Stretch {
