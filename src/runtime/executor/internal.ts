@@ -37,7 +37,6 @@ export { PreparedPlan, strandPositions } from "./cpu/prepared-plan.ts";
 export { reductionDepth } from "./cpu/reduction-depth.ts";
 export { strandLines } from "./cpu/strand-lines.ts";
 export { addStrandMachine, type MachineExports } from "./cpu/strand-machine.ts";
-export { FEWEST_THREADS, untunedShape } from "./cuda/untuned-shape.ts";
 export { loadEarly } from "./load-early.ts";
 export { isChoices, machineChoices } from "./machine-choices.ts";
 export { PLAN_CHOICES } from "./plan-choices.ts";

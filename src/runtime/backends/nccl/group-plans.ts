@@ -16,16 +16,14 @@ import { type DType, InvalidArgumentError, sizeOf, UnsupportedError } from "../.
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import { type KernelShape, kernelFor, LoadedPlan } from "../../executor/index.ts";
+import { FEWEST_BLOCK_THREADS, type KernelShape, kernelFor, LoadedPlan, untunedShape } from "../../executor/index.ts";
 import {
   type Choice,
   type Choices,
-  FEWEST_THREADS,
   isServed,
   libraryPlans,
   registeredAlgorithm,
   type ServingPlan,
-  untunedShape,
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { KernelRoom } from "./kernel-room.ts";
@@ -346,7 +344,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const kernel = kernelOf(shape);
     const kind = FIRST_PLAN_KIND + this.#numKinds++;
     // Kernels of other groups may leave no room for a block of many threads.
-    const smaller = kernel.threads > FEWEST_THREADS ? () => kernelOf({ ...shape, threads: FEWEST_THREADS }) : undefined;
+    const smaller =
+      kernel.threads > FEWEST_BLOCK_THREADS ? () => kernelOf({ ...shape, threads: FEWEST_BLOCK_THREADS }) : undefined;
     const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes, isReplaceable, smaller });
     this.#slots.set(kind, slot);
     return slot;

@@ -171,7 +171,7 @@ function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
   return { peer, awaitSlot, data, show };
 }
 
-/** (task, input, flag, spins) -> status: sends a part to one task, or nothing when the lane is full. */
+/** (task, input, flag, spins) -> status: sends a part to one member, or nothing when the lane is full. */
 function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
     const [task, input, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];

@@ -19,8 +19,8 @@ const OF_PACKETS = { roundBytes: 16, mostThreads: 1024 } as const;
 /** Of so many ranks a thread that adds what all have sent has no registers left with as many. */
 const MANY_RANKS = 5;
 const OF_MANY_PACKETS = { roundBytes: 16, mostThreads: 512 } as const;
-/** Of a block. */
-export const FEWEST_THREADS = 256;
+/** Threads of a block of an untuned kernel, at least. */
+export const FEWEST_BLOCK_THREADS = 256;
 /** Threads of all blocks of a rank, a quarter of what an H100 holds: more might leave no room for kernels of other groups. */
 const MOST_OF_RANK = 67_584;
 
@@ -50,7 +50,7 @@ export function untunedShape(
   }
   const { chunks, mostBytes, numStrands, kind } = found;
   const bytes = Math.min(chunks * chunkBytes, mostBytes);
-  let threads: number = FEWEST_THREADS;
+  let threads: number = FEWEST_BLOCK_THREADS;
   while (threads < kind.mostThreads && threads * kind.roundBytes < bytes && 2 * threads * numStrands <= MOST_OF_RANK)
     threads *= 2;
   return { threads, prefersLines: LINKED.test(device.name) };
