@@ -35,7 +35,7 @@ export interface Served {
   readonly label: string;
 }
 
-/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `unit128K`. */
+/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `b4`, `unit128K`. */
 export interface ServedShape {
   /** Of a block. */
   readonly threads?: number;
@@ -43,6 +43,8 @@ export interface ServedShape {
   readonly packets?: PacketFormat;
   /** Units of 16 bytes that a thread loads before it stores. */
   readonly unroll?: number;
+  /** Blocks that do a strand together. */
+  readonly blocksPerStrand?: number;
   /** What a streaming algorithm sends before it says so. */
   readonly unitBytes?: number;
 }
@@ -75,18 +77,20 @@ const MAX_CHUNKS = 1024;
 function parseShape(text: string): ServedShape | undefined {
   const shape: { -readonly [K in keyof ServedShape]: ServedShape[K] } = {};
   for (const word of text.split(".")) {
-    const [, threads, unroll, packets, unit, scale] =
-      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|(lines|sheets|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
+    const [, threads, unroll, blocks, packets, unit, scale] =
+      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|b([1248])|(lines|sheets|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
     const found: ServedShape | undefined =
       threads !== undefined && Number(threads) % 32 === 0 && Number(threads) <= 1024
         ? { threads: Number(threads) }
         : unroll !== undefined && Number(unroll) <= 16
           ? { unroll: Number(unroll) }
-          : packets !== undefined
-            ? { packets: packets as PacketFormat }
-            : unit !== undefined
-              ? { unitBytes: Number(unit) * (scale === "M" ? 1 << 20 : 1 << 10) }
-              : undefined;
+          : blocks !== undefined
+            ? { blocksPerStrand: Number(blocks) }
+            : packets !== undefined
+              ? { packets: packets as PacketFormat }
+              : unit !== undefined
+                ? { unitBytes: Number(unit) * (scale === "M" ? 1 << 20 : 1 << 10) }
+                : undefined;
     if (found === undefined || Object.keys(found).some((key) => key in shape)) return undefined;
     Object.assign(shape, found);
   }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <map>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <ucontext.h>
@@ -88,6 +89,20 @@ inline void __syncthreads() {
     shim::moves++;
   } else
     while (block->generation == generation) shim::giveWay();
+}
+// Blocks of a launch that follow each other meet, so many as a strand has.
+inline void meetBlocks(unsigned team) {
+  struct Meeting { unsigned come = 0, generation = 0; };
+  static std::map<std::pair<const void*, unsigned>, Meeting> meetings;
+  auto* block = shim::current->block;
+  auto& meeting = meetings[{shim::current->launch, block->index / team}];
+  const unsigned generation = meeting.generation;
+  if (++meeting.come == team * block->numThreads) {
+    meeting.come = 0;
+    meeting.generation++;
+    shim::moves++;
+  } else
+    while (meeting.generation == generation) shim::giveWay();
 }
 inline bool allOfWarp(bool value) { return shim::vote(value); }
 // What a warp does in one instruction, the last thread to come does for all.

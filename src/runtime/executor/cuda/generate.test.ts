@@ -8,7 +8,7 @@ import { planFromJson, planToJson } from "../../../authoring/interchange/index.t
 import { compile } from "../../../authoring/language/index.ts";
 import { PlanError } from "../../../core/index.ts";
 import { generateCuda } from "./generate.ts";
-import { largestChunk } from "./loaded-plan.ts";
+import { kernelFor, largestChunk } from "./loaded-plan.ts";
 
 const make = (name: string, instances = 1, numRanks = 2) =>
   compile(algorithm(name).make({ numRanks, instances }), { verify: false });
@@ -47,14 +47,14 @@ describe("the source", () => {
 
       CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
-        const uint4 last = loadPacket16(strandState(L, strand));
+        const uint4 last = loadPacket16(blockState(L, strand));
         const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);
         if (isResized(L, last)) meetAfterResize(L, launch);
         const i64 slot = launch & 1u;
         strand_0(L, rank, strand, launch, slot);
         __syncthreads();
-        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));
-        tellEnd(L, strandOfBlock(), gridDim.x, told);
+        if (threadIdx.x == 0) storePacket16(blockState(L, strand), remembered(L, launch, told));
+        tellEnd(L, blockIdx.x, gridDim.x, told);
       }
       "
     `);
@@ -85,14 +85,14 @@ describe("the source", () => {
 
       CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
-        const uint4 last = loadPacket16(strandState(L, strand));
+        const uint4 last = loadPacket16(blockState(L, strand));
         const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);
         CHORALE_SHARED(Buffers, buffers);
         if (strand == 0) greet(L, launch);
         const i64 slot = 0;
         strand_0(L, rank, strand, launch, slot, buffers);
         __syncthreads();
-        if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));
+        if (threadIdx.x == 0) storePacket16(blockState(L, strand), remembered(L, launch, told));
         partRanks(L, gridDim.x, launch, told);
       }
       "
@@ -104,6 +104,55 @@ describe("the source", () => {
       generateCuda(make("one-shot-packet-all-reduce", instances), { dtype: "f32" }).source.length;
     expect(length(64) - length(2)).toBeLessThan(40);
     expect(generateCuda(make("one-shot-packet-all-reduce", 64, 4), { dtype: "f32" }).source).not.toContain("TABLE_0");
+  });
+
+  it("has the blocks of a strand share its work, meet as a cluster, and signal and wait once", () => {
+    const options = { dtype: "f32", relaunches: true, endsAlone: true, blocksPerStrand: 4 } as const;
+    const { source, blocks, state } = generateCuda(make("ring-all-reduce", 2), options);
+    expect(ownPart(source).replace(/\{\n(?: {4}.*\n)* {2}\}/g, "{…}")).toMatchInlineSnapshot(`
+      "// Strands 0-1 of ranks 0-1.
+      __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
+                                               const i64 slot, Buffers& buffers) {
+        // put rank 1 scratch[0] <- input[0] via memory 0  ring.ts
+        {…}
+        // sync  ring.ts
+        meetTeam();
+        // signal memory 0  ring.ts
+        if (position() == 0) raise(counterOf(L, (-1) * rank + 1, strand));
+        // wait memory 0  ring.ts
+        if (position() == 0) await(L, counterOf(L, rank, strand), (u32)(2 * ((launch - 1)) + 1), Site{3, 0});
+        meetTeam();
+        // sync  ring.ts
+        meetRanks(L, launch, buffers);
+        // reduce output[2], rank 1 output[2] <- sum(input[2], scratch[0]) via memory 0  ring.ts
+        {…}
+        // sync  ring.ts
+        meetTeam();
+        // signal memory 0  ring.ts
+        if (position() == 0) raise(counterOf(L, (-1) * rank + 1, strand));
+        // wait memory 0
+        if (position() == 0) await(L, counterOf(L, rank, strand), (u32)(2 * ((launch - 1)) + 2), Site{8, 0});
+        meetTeam();
+      }
+
+      CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {
+        const int rank = (int)L.rank, block = (int)blockIdx.x, strand = block / TEAM;
+        const uint4 last = loadPacket16(blockState(L, block));
+        const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);
+        if (isResized(L, last)) meetAfterResize(L, launch);
+        CHORALE_SHARED(Buffers, buffers);
+        if (block == 0) greet(L, launch);
+        const i64 slot = 0;
+        strand_0(L, rank, strand, launch, slot, buffers);
+        __syncthreads();
+        if (threadIdx.x == 0) storePacket16(blockState(L, block), remembered(L, launch, told));
+        tellEnd(L, blockIdx.x, gridDim.x, told);
+      }
+      "
+    `);
+    expect(source).toContain("#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)");
+    expect([blocks, state.taken]).toEqual([[8, 8], 32]);
+    expect(() => generateCuda(make("ring-all-reduce"), { dtype: "f32", blocksPerStrand: 3 })).toThrow(/1, 2, 4, 8/);
   });
 
   it("has senders that hear nothing back wait for a slot of scratch, not for their peers' launches", () => {
@@ -136,6 +185,18 @@ describe("the source", () => {
     expect(() => generateCuda(plan, { dtype: "f32", op: "bxor" })).toThrow(/an operator that f32 has/);
   });
 
+  it("has clusters only where the device forms them, and where all find their place", () => {
+    const plan = make("ring-all-reduce", 8);
+    const blocksOf = (major: number, blocksPerStrand: number) => {
+      const device = { numMultiprocessors: 100, computeCapability: [major, 0] } as const;
+      const { source } = kernelFor(plan, device, { dtype: "f32", blocksPerStrand }, false);
+      return /BLOCKS_PER_SM = (\d+)/.exec(source)?.[1];
+    };
+    // 32 blocks, and all but one of a cluster left over in each group of multiprocessors; 64 are too many with that.
+    expect([blocksOf(8, 1), blocksOf(9, 4), blocksOf(9, 8)]).toEqual(["1", "1", "2"]);
+    expect(() => blocksOf(8, 2)).toThrow(/2 blocks a strand on a device of compute capability 8.0 is not supported/);
+  });
+
   it("refuses an operation outside its buffers, of which it would write a piece for each chunk", () => {
     const plan = JSON.parse(planToJson(make("ring-all-reduce")));
     const { ops } = plan.ranks[1].strands[0];
@@ -159,18 +220,23 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
     ["one-shot-packet-all-reduce", "f8e4m3", "words"],
     ["two-shot-packet-all-reduce", "bf16", "lines"],
     ["two-phase-packet-all-reduce", "f16", "sheets"],
+    ["two-phase-all-reduce", "f32", undefined, 4],
   ] as const)(
     "compiles %s of %s for sm_80, sm_90 and sm_100 without a warning",
     { timeout: 600_000 },
-    (name, dtype, packets) => {
+    (name, dtype, packets, blocksPerStrand: number = 1) => {
       const { source } = generateCuda(make(name, 4), {
         dtype,
         op: "max",
         debugTurns: 1000,
+        blocksPerStrand,
         ...(packets && { packets }),
       });
       writeFileSync(join(folder, "plan.cu"), source);
-      const targets = [80, 90, 100].map((sm) => `-gencode=arch=compute_${sm},code=sm_${sm}`);
+      // Clusters are there from sm_90 on.
+      const targets = (blocksPerStrand > 1 ? [90, 100] : [80, 90, 100]).map(
+        (sm) => `-gencode=arch=compute_${sm},code=sm_${sm}`,
+      );
       const { status, stderr } = spawnSync("nvcc", [...targets, "-fatbin", "-o", "plan.fatbin", "plan.cu"], {
         cwd: folder,
         encoding: "utf8",

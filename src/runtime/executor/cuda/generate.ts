@@ -10,11 +10,11 @@ import { sendsPackets } from "../cpu/lower.ts";
 import { reductionDepth } from "../cpu/reduction-depth.ts";
 import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
 import {
+  BLOCK_WORDS,
   COUNTER_STRIDE,
   END_WORDS,
   GREETING_BYTES,
   launchStruct,
-  STRAND_WORDS,
   type StateLayout,
   stateLayout,
   type WindowLayout,
@@ -22,7 +22,7 @@ import {
 } from "./launch-layout.ts";
 import { mergeLines } from "./merge-lines.ts";
 import { PRELUDE } from "./prelude.ts";
-import { PRIMITIVES } from "./ptx-primitives.ts";
+import { PRIMITIVES, TEAM_MEETING } from "./ptx-primitives.ts";
 import { NumberWriter, shapesOf } from "./strand-shapes.ts";
 import {
   type DataStep,
@@ -57,6 +57,11 @@ export interface CudaOptions {
   readonly prefersLines?: boolean;
   /** Blocks of a multiprocessor that must fit: registers are limited to that. 1 by default. */
   readonly blocksPerMultiprocessor?: number;
+  /**
+   * Blocks that do a strand together, as a cluster (from sm_90 on): 1, 2, 4 or 8. 1 by default. A block moves no more than its
+   * multiprocessor does, however many threads it has.
+   */
+  readonly blocksPerStrand?: number;
   /** Launches may follow each other without the ranks' meeting: what the verifier's promise `relaunch` says. False by default. */
   readonly relaunches?: boolean;
   /** A rank's output is complete, and its buffers may be reused, when that rank ends. False by default. */
@@ -71,6 +76,7 @@ export interface GeneratedKernel {
   /** Name of the kernel. */
   readonly entry: string;
   readonly threads: number;
+  readonly blocksPerStrand: number;
   /** Blocks of each rank's launch. They wait for each other: all must be on the device at once. */
   readonly blocks: readonly number[];
   readonly window: WindowLayout;
@@ -107,9 +113,10 @@ export const KERNEL_ENTRY = "chorale_plan";
  * blocks // [16, 16]
  */
 export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
-  const { dtype, threads = 256, blocksPerMultiprocessor = 1 } = options;
+  const { dtype, threads = 256, blocksPerMultiprocessor = 1, blocksPerStrand: team = 1 } = options;
   if (!Number.isInteger(threads) || threads < 32 || threads > 1024 || threads % 32 !== 0)
     throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
+  if (!TEAMS.includes(team)) throw new InvalidArgumentError("blocksPerStrand", team, TEAMS.join(", "));
   requireShape(plan);
   const ops = kernelOps(plan, options);
   const numRanks = plan.ranks.length;
@@ -132,7 +139,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const window = windowLayout(plan);
   const most = (of: (rank: RankSteps) => number) => Math.max(0, ...ranks.map(of));
   const state = stateLayout({
-    numStrands: most(({ strands }) => strands.length),
+    numBlocks: team * most(({ strands }) => strands.length),
     numCounters: most(({ lowered }) => lowered.numCounters),
     numSemaphores: most(({ lowered }) => lowered.semaphores.length),
     numBarriers: most(({ lowered }) => lowered.barriers.length),
@@ -168,14 +175,16 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       lockSemaphores: isLocked,
       hasBuffers: meets,
       meetsAll,
+      team,
       runsAhead,
       op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
     }).write(),
   );
-  const blocks = ranks.map(({ strands }) => Math.max(1, strands.length));
+  const blocks = ranks.map(({ strands }) => team * Math.max(1, strands.length));
   const constants = {
     NUM_RANKS: numRanks,
     THREADS: threads,
+    TEAM: team,
     UNROLL: unroll,
     BLOCKS_PER_SM: blocksPerMultiprocessor,
     // Groups of strands cut their ranges at multiples of it.
@@ -186,8 +195,8 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     WINDOW_GREETINGS: window.greetings,
     WINDOW_FAREWELLS: window.farewells,
     WINDOW_BEGUN: window.begun,
-    STRAND_WORDS,
-    STATE_STRANDS: state.strands,
+    BLOCK_WORDS,
+    STATE_BLOCKS: state.blocks,
     STATE_TAKEN: state.taken,
     STATE_SEMAPHORES: state.semaphores,
     STATE_BARRIERS: state.barriers,
@@ -204,7 +213,9 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     `enum : int {\n${Object.entries(constants)
       .map(([name, value]) => `  ${name} = ${value},`)
       .join("\n")}\n};`,
+    ...(team === 1 ? [] : ["#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)"]),
     PRIMITIVES,
+    ...(team === 1 ? [] : [TEAM_MEETING]),
     launchStruct(numRanks),
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
@@ -223,12 +234,14 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       resizes: relaunches && (usesScratch || usesPackets),
       runsAhead,
       numSlots,
+      team,
     }),
   ];
   return {
     source: `${source.filter((text) => text !== "").join("\n\n")}\n`,
     entry: KERNEL_ENTRY,
     threads,
+    blocksPerStrand: team,
     blocks,
     window,
     state,
@@ -278,6 +291,9 @@ function takesLines(plan: ExecutionPlan, ranks: readonly RankSteps[]): boolean {
   return !shapeOf(plan).exact && !dataSteps(ranks).some(isCut);
 }
 
+/** Sizes of a cluster that every device from sm_90 on takes. */
+const TEAMS: readonly number[] = [1, 2, 4, 8];
+
 /** Registers of all threads of a multiprocessor: what is loaded at once may take half of them, four a unit. */
 const REGISTERS = 65_536;
 const DEFAULT_UNROLL = 4;
@@ -287,7 +303,11 @@ function unrollOf(ranks: readonly RankSteps[], threads: number): number {
   return Math.max(1, Math.min(DEFAULT_UNROLL, Math.floor(REGISTERS / threads / 8 / numOperands)));
 }
 
-function heading(plan: ExecutionPlan, { dtype, op }: CudaOptions, format: PacketFormat | undefined): string[] {
+function heading(
+  plan: ExecutionPlan,
+  { dtype, op, blocksPerStrand = 1 }: CudaOptions,
+  format: PacketFormat | undefined,
+): string[] {
   const { operation, reduceOp, inPlace } = plan.collective;
   const what = [
     operation,
@@ -299,7 +319,7 @@ function heading(plan: ExecutionPlan, { dtype, op }: CudaOptions, format: Packet
   ];
   return [
     `// Generated by chorale from the plan ${JSON.stringify(plan.name ?? "unnamed")}: ${what.join(", ")}.\n` +
-      "// Every strand of the plan is a thread block; comments repeat its operations, as the first strand of a kind does them.",
+      `// Every strand of the plan is ${blocksPerStrand === 1 ? "a thread block" : `a cluster of ${blocksPerStrand} thread blocks`}; comments repeat its operations, as the first strand of a kind does them.`,
   ];
 }
 
@@ -314,21 +334,24 @@ interface KernelEnds {
   /** Ranks wait for each other as slots of scratch say. */
   readonly runsAhead: boolean;
   readonly numSlots: number;
+  /** Blocks of a strand. */
+  readonly team: number;
 }
 
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, meetsAtEnd, parts, resizes, runsAhead, numSlots }: KernelEnds,
+  { meets, meetsAtEnd, parts, resizes, runsAhead, numSlots, team }: KernelEnds,
 ): string {
+  const block = team === 1 ? "strand" : "block";
   const lines = [
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
-    "  const int rank = (int)L.rank, strand = (int)blockIdx.x;",
-    "  const uint4 last = loadPacket16(strandState(L, strand));",
+    `  const int rank = (int)L.rank, ${team === 1 ? "strand = (int)blockIdx.x" : "block = (int)blockIdx.x, strand = block / TEAM"};`,
+    `  const uint4 last = loadPacket16(blockState(L, ${block}));`,
     "  const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);",
     ...(resizes ? ["  if (isResized(L, last)) meetAfterResize(L, launch);"] : []),
-    ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", "  if (strand == 0) greet(L, launch);"] : []),
-    ...(runsAhead ? ["  if (strand == 0) tellBegun(L, rank, launch);"] : []),
+    ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", `  if (${block} == 0) greet(L, launch);`] : []),
+    ...(runsAhead ? [`  if (${block} == 0) tellBegun(L, rank, launch);`] : []),
     `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,
   ];
   const buffers = meets ? ", buffers" : "";
@@ -361,14 +384,14 @@ function kernel(
   }
   lines.push(
     "  __syncthreads();",
-    "  if (threadIdx.x == 0) storePacket16(strandState(L, strand), remembered(L, launch, told));",
+    `  if (threadIdx.x == 0) storePacket16(blockState(L, ${block}), remembered(L, launch, told));`,
     ...(meetsAtEnd
       ? [
           "  // Also a rank that reaches nobody's buffers: no peer may be two launches ahead.",
-          "  if (strand == 0) meetRanks(L, launch, buffers);",
+          `  if (${block} == 0) meetRanks(L, launch, buffers);`,
         ]
       : []),
-    parts ? "  partRanks(L, gridDim.x, launch, told);" : "  tellEnd(L, strandOfBlock(), gridDim.x, told);",
+    parts ? "  partRanks(L, gridDim.x, launch, told);" : "  tellEnd(L, blockIdx.x, gridDim.x, told);",
     "}",
   );
   return lines.join("\n");

@@ -38,10 +38,10 @@ export function windowLayout(plan: ExecutionPlan): WindowLayout {
 /** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */
 export interface StateLayout {
   /**
-   * Of each strand, `STRAND_WORDS` words: the last launch that it has ended, the size of that one's parts (two words), and how
+   * Of each block, `BLOCK_WORDS` words: the last launch that it has ended, the size of that one's parts (two words), and how
    * many launches were to tell the host of their ends.
    */
-  readonly strands: number;
+  readonly blocks: number;
   /** Of each counter: how often it was waited for. */
   readonly taken: number;
   readonly semaphores: number;
@@ -49,31 +49,31 @@ export interface StateLayout {
   readonly barriers: number;
   /** Guards what several strands take together. */
   readonly lock: number;
-  /** Strands that have ended, in launches at whose end the ranks meet. */
+  /** Blocks that have ended, in launches at whose end the ranks meet. */
   readonly ended: number;
   /** The first strand that waited too long in a debug build: `REPORT_WORDS` words. */
   readonly report: number;
   readonly words: number;
 }
 /** One load of a thread: 16 bytes. */
-export const STRAND_WORDS = 4;
+export const BLOCK_WORDS = 4;
 /** Words of a report: 1 when there is one, strand, operation, operation in the pipeline's body + 1, what was seen, what was wanted. */
 export const REPORT_WORDS = 6;
 
 export interface StateCounts {
-  readonly numStrands: number;
+  readonly numBlocks: number;
   readonly numCounters: number;
   readonly numSemaphores: number;
   readonly numBarriers: number;
 }
 /** @param counts the most of any rank: one layout holds for all */
 export function stateLayout(counts: StateCounts): StateLayout {
-  const taken = STRAND_WORDS * counts.numStrands;
+  const taken = BLOCK_WORDS * counts.numBlocks;
   const semaphores = taken + counts.numCounters;
   const barriers = semaphores + counts.numSemaphores;
   const lock = barriers + 2 * counts.numBarriers;
   const report = lock + 2;
-  return { strands: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
+  return { blocks: 0, taken, semaphores, barriers, lock, ended: lock + 1, report, words: report + REPORT_WORDS };
 }
 
 /**

@@ -24,10 +24,15 @@ describe.skipIf(!hasHostCompiler())("the library as CUDA, compiled by g++ for th
           const instances = isFull ? 2 : 1;
           const plan = compile(entry.make({ numRanks, inPlace, instances, root: numRanks - 1 }), { verify: false });
           const name = `${entry.name}, ${numRanks} ranks, inPlace ${inPlace}`;
-          cases.push({ name, ranks: new HostRanks(plan, kernels, { dtype: "i32", seed }) });
+          // Some with strands of several blocks.
+          const blocksPerStrand = [1, 2, 4][(index + numRanks) % 3] as number;
+          cases.push({ name, ranks: new HostRanks(plan, kernels, { dtype: "i32", seed, blocksPerStrand }) });
           if (entry.packets) {
             const packets = index % 2 === 0 ? "lines" : "sheets";
-            const lines = new HostRanks(plan, kernels, { dtype: "i32", seed, packets, threads: 64 });
+            const lines = new HostRanks(plan, kernels, {
+              ...{ dtype: "i32", seed, packets, threads: 64 },
+              blocksPerStrand: blocksPerStrand === 1 ? 2 : 1,
+            });
             cases.push({ name: `${name}, ${packets}`, ranks: lines });
           }
         }

@@ -30,13 +30,23 @@ const THREADS_PER_MULTIPROCESSOR = 2048;
 /** Registers of a multiprocessor, on the same; a warp takes them in units of 256. */
 const REGISTERS_PER_MULTIPROCESSOR = 65_536;
 
+/** Groups of multiprocessors (GPCs) that a device has at most, and the architecture from which on the blocks of a cluster share one. */
+const MOST_GROUPS = 12;
+const HAS_CLUSTERS = 9;
+
+/**
+ * Places for blocks that a device must have so that all blocks find theirs. Those of a cluster do in one group of multiprocessors, or
+ * none does: in every group all but one of them may be left over.
+ */
+const placesFor = (blocks: number, blocksPerStrand: number) => blocks + MOST_GROUPS * (blocksPerStrand - 1);
+
 /** Where the word that ends launches stands in pinned memory: behind those in which launches tell their ends. */
 const ABORT_AT = 4 * END_WORDS;
 
 /** How a plan becomes a kernel: see `CudaOptions`. */
 export type KernelShape = Pick<
   CudaOptions,
-  "dtype" | "op" | "threads" | "unroll" | "packets" | "prefersLines" | "debugTurns"
+  "dtype" | "op" | "threads" | "unroll" | "packets" | "prefersLines" | "blocksPerStrand" | "debugTurns"
 >;
 
 /**
@@ -46,14 +56,21 @@ export type KernelShape = Pick<
  */
 export function kernelFor(
   plan: ExecutionPlan,
-  { numMultiprocessors }: Pick<CudaDeviceInfo, "numMultiprocessors">,
+  { numMultiprocessors, computeCapability }: Pick<CudaDeviceInfo, "computeCapability" | "numMultiprocessors">,
   shape: KernelShape,
   interprocess: boolean,
 ): GeneratedKernel {
   const proof = proofOf(plan);
   const isProved = proof?.ok === true;
-  const blocks = Math.max(1, ...plan.ranks.map(({ strands }) => strands.length));
-  const blocksPerMultiprocessor = Math.ceil(blocks / numMultiprocessors);
+  const { blocksPerStrand = 1 } = shape;
+  if (blocksPerStrand > 1 && computeCapability[0] < HAS_CLUSTERS) {
+    throw new UnsupportedError(
+      `${blocksPerStrand} blocks a strand on a device of compute capability ${computeCapability.join(".")}`,
+      "blocks form clusters from 9.0 on; use more instances",
+    );
+  }
+  const blocks = blocksPerStrand * Math.max(1, ...plan.ranks.map(({ strands }) => strands.length));
+  const blocksPerMultiprocessor = Math.ceil(placesFor(blocks, blocksPerStrand) / numMultiprocessors);
   const kernel = generateCuda(plan, {
     ...shape,
     blocksPerMultiprocessor,
@@ -173,15 +190,16 @@ export class LoadedPlan {
     }
   }
 
-  /** Blocks of this rank's launches, and of a multiprocessor's threads or registers what each takes, from 0 to 1. */
+  /** Places that blocks of this rank's launches need, and of a multiprocessor's threads or registers what each takes, from 0 to 1. */
   get demand(): { readonly blocks: number; readonly share: number } {
     const [blocks = 1] = this.#shape.grid;
-    const { threads } = this.kernel;
+    const { threads, blocksPerStrand } = this.kernel;
     const registers = this.#entry.numRegisters;
     // Not known: as many as a block may have.
     const ofRegisters =
       registers === undefined ? 1 : (Math.ceil(registers / 8) * 8 * threads) / REGISTERS_PER_MULTIPROCESSOR;
-    return { blocks, share: Math.min(1, Math.max(threads / THREADS_PER_MULTIPROCESSOR, ofRegisters)) };
+    const share = Math.min(1, Math.max(threads / THREADS_PER_MULTIPROCESSOR, ofRegisters));
+    return { blocks: placesFor(blocks, blocksPerStrand), share };
   }
 
   /** What the peers must know of this rank's window. */

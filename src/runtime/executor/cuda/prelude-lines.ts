@@ -4,8 +4,8 @@
 export const LINES = `// Packets as lines of 128 bytes: eight threads of a warp, of which the eighth carries the launch's number. One store of a
 // warp arrives as whole lines over NVLink, and one load sees whole lines: NCCL's LL128 rests on the same.
 constexpr int LINE_UNITS = 7;
-constexpr int LINES_AT_ONCE = THREADS / 8;
-__device__ __forceinline__ int lineOf() { return threadIdx.x / 8; }
+constexpr int LINES_AT_ONCE = STRIDE / 8;
+__device__ __forceinline__ int lineOf() { return position() / 8; }
 __device__ __forceinline__ int lane() { return threadIdx.x & 7; }
 __device__ __forceinline__ i64 linesOf(i64 bytes) {
   return bytes <= 0 ? 0 : ((bytes + 15) / 16 + LINE_UNITS - 1) / LINE_UNITS;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void unpackEach(const Launch& L, const char* const (&
                                            const i64 (&bytes)[N], u32 flag, Site site) {
   const i64 lines = mostLines<N>(bytes);
 #pragma unroll 1
-  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
+  for (i64 first = position() / 32 * 4; first < lines; first += LINES_AT_ONCE) {
     const i64 line = first + lineOf() % 4, u = LINE_UNITS * line + lane();
     Unit v[N];
     bool wanted[N];
@@ -92,7 +92,7 @@ __device__ __forceinline__ void reducePackets(const Launch& L, const char* const
                                               char* const (&out)[OUT + SENT], i64 bytes, Wide scalar, u32 flag, Site site) {
   const i64 units = (bytes + 15) / 16, lines = linesOf(bytes);
 #pragma unroll 1
-  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
+  for (i64 first = position() / 32 * 4; first < lines; first += LINES_AT_ONCE) {
     const i64 line = first + lineOf() % 4, u = LINE_UNITS * line + lane();
     const bool wanted = line < lines, here = wanted && lane() < LINE_UNITS && u < units;
     Unit v[PLAIN + IN];
@@ -121,7 +121,7 @@ __device__ __forceinline__ void forward(const Launch& L, const char* in, char* c
                                         Site site) {
   const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
 #pragma unroll 1
-  for (i64 first = threadIdx.x / 32 * 4; first < lines; first += LINES_AT_ONCE) {
+  for (i64 first = position() / 32 * 4; first < lines; first += LINES_AT_ONCE) {
     const i64 line = first + lineOf() % 4;
     const char* const from[] = {in};
     const bool wanted[] = {line < lines};

@@ -12,7 +12,7 @@ export const SHEETS = `// Packets as lines of 128 bytes: eight threads of a warp
 // A warp moves a sheet of eight lines at a time, in two rows of four. Its units are first those of the 32 threads, then one
 // more of each thread but the last of a line, whose one unit is shared by the two rows: half in a line of either.
 constexpr int SHEET_UNITS = ${SHEET.dataBytes / 16}, SHEET_BYTES = ${SHEET.bytes};
-constexpr int SHEETS_AT_ONCE = THREADS / 32;
+constexpr int SHEETS_AT_ONCE = STRIDE / 32;
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 __device__ __forceinline__ bool endsLine() { return (lane() & 7) == 7; }
 __device__ __forceinline__ i64 sheetsOf(i64 bytes) {
@@ -97,7 +97,7 @@ template <int OUT>
 __device__ __forceinline__ void pack(const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
   const i64 sheets = sheetsOf(bytes);
 #pragma unroll 1
-  for (i64 sheet = threadIdx.x / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
+  for (i64 sheet = position() / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
     const Unit first = loadOfSheet(in, sheet, 0, bytes), second = loadOfSheet(in, sheet, 1, bytes);
     storeSheet<OUT>(out, first, second, sheet, bytes, flag);
   }
@@ -107,7 +107,7 @@ template <int N>
 __device__ __forceinline__ void packEach(const char* const (&in)[N], char* const (&out)[N], const i64 (&bytes)[N], u32 flag) {
   const i64 sheets = mostSheets<N>(bytes);
 #pragma unroll 1
-  for (i64 sheet = threadIdx.x / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
+  for (i64 sheet = position() / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
     Unit first[N], second[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void unpackEach(const Launch& L, const char* const (&
                                            const i64 (&bytes)[N], u32 flag, Site site) {
   const i64 sheets = mostSheets<N>(bytes);
 #pragma unroll 1
-  for (i64 sheet = threadIdx.x / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
+  for (i64 sheet = position() / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
     Unit first[N], second[N];
     loadSheets<N>(L, in, sheet, bytes, first, second, flag, site);
 #pragma unroll
@@ -142,7 +142,7 @@ __device__ __forceinline__ void reducePackets(const Launch& L, const char* const
 #pragma unroll
   for (int i = 0; i < IN; i++) all[i] = bytes;
 #pragma unroll 1
-  for (i64 sheet = threadIdx.x / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
+  for (i64 sheet = position() / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
     Unit first[PLAIN + IN], second[PLAIN + IN];
 #pragma unroll
     for (int i = 0; i < PLAIN; i++) {
@@ -166,7 +166,7 @@ __device__ __forceinline__ void forward(const Launch& L, const char* in, char* c
   const char* const from[] = {in};
   const i64 all[] = {bytes};
 #pragma unroll 1
-  for (i64 sheet = threadIdx.x / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
+  for (i64 sheet = position() / 32; sheet < sheets; sheet += SHEETS_AT_ONCE) {
     Unit first[1], second[1];
     loadSheets<1>(L, from, sheet, all, first, second, flag, site);
     storeSheet<OUT>(out, first[0], second[0], sheet, bytes, flag);

@@ -1,7 +1,7 @@
 /**
  * The part of a generated kernel that is the same for all plans: waiting, moving, reducing, packets. Work is shared out by
  * position: unit u of an operation (16 bytes of data, counted from where the strand's share begins) belongs to thread u
- * modulo THREADS, whatever the operation and however its buffers are aligned. So two operations of a strand are ordered
+ * modulo STRIDE, whatever the operation and however its buffers are aligned. So two operations of a strand are ordered
  * position by position without the threads' meeting, which is all that a plan asks for (docs/semantics.md, section 2).
  */
 import { LINES } from "./prelude-lines.ts";
@@ -11,7 +11,7 @@ import { SHEETS } from "./prelude-sheets.ts";
 const WAITING = `// A place in the plan, for reports: strand's operation, and operation in a pipeline's body + 1.
 struct Site { int op, body; };
 
-__device__ __forceinline__ u32 strandOfBlock() { return blockIdx.x; }
+__device__ __forceinline__ u32 strandOfBlock() { return blockIdx.x / TEAM; }
 
 // Counts the turns of a loop that waits. True: give up.
 __device__ __noinline__ bool lookForAbort(const u32* abort) { return loadWord(abort) != 0; }
@@ -70,9 +70,9 @@ __device__ inline void meetStrands(const Launch& L, int barrier, u32 numStrands,
 }`;
 
 /** Between launches: which ranks are there, where their buffers are, and whether they are done. */
-const MEETING = `// What strands remember of a launch: its number, the size of its parts, and how many have told their ends.
-__device__ __forceinline__ char* strandState(const Launch& L, int strand) {
-  return (char*)(L.state + STATE_STRANDS + STRAND_WORDS * strand);
+const MEETING = `// What blocks remember of a launch: its number, the size of its parts, and how many have told their ends.
+__device__ __forceinline__ char* blockState(const Launch& L, int block) {
+  return (char*)(L.state + STATE_BLOCKS + BLOCK_WORDS * block);
 }
 __device__ __forceinline__ uint4 remembered(const Launch& L, u32 launch, u32 told) {
   uint4 v;
@@ -123,7 +123,7 @@ __device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
 // Where a launch is of another size than the one before, other things lie in a place of scratch. What orders launches of one
 // size says nothing of that: all ranks begin this launch, and so have ended those before, before anything is written.
 __device__ inline void meetAfterResize(const Launch& L, u32 launch) {
-  if (strandOfBlock() == 0)
+  if (blockIdx.x == 0)
     for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
       if (peer != (int)L.rank) storeRelease((u32*)(L.window[peer] + WINDOW_BEGUN + COUNTER_STRIDE * L.rank), launch);
   for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS)
@@ -131,30 +131,30 @@ __device__ inline void meetAfterResize(const Launch& L, u32 launch) {
       await(L, (u32*)(L.window[L.rank] + WINDOW_BEGUN + COUNTER_STRIDE * peer), launch, Site{-1, 0});
   __syncthreads();
 }
-// Whether all other strands of the rank have ended. One thread of each comes here; what they did is seen by the last.
-__device__ inline bool isLastStrand(const Launch& L, u32 numStrands) {
-  if (numStrands == 1) return true;
-  if (addAtDevice(L.state + STATE_ENDED, 1) != numStrands - 1) return false;
+// Whether all other blocks of the rank have ended. One thread of each comes here; what they did is seen by the last.
+__device__ inline bool isLastBlock(const Launch& L, u32 numBlocks) {
+  if (numBlocks == 1) return true;
+  if (addAtDevice(L.state + STATE_ENDED, 1) != numBlocks - 1) return false;
   *(volatile u32*)(L.state + STATE_ENDED) = 0;
   return true;
 }
-// The host learns that the launch is done when all of END_WORDS words say so: few strands, which write some each, need not meet
-// for that. What the strands wrote comes before, for all who read it from this device's memory: the host only ever has it copied.
+// The host learns that the launch is done when all of END_WORDS words say so: few blocks, which write some each, need not meet
+// for that. What the blocks wrote comes before, for all who read it from this device's memory: the host only ever has it copied.
 __device__ inline void tellHost(const Launch& L, u32 first, u32 stride, u32 told) {
   if (L.done == nullptr) return;
   fenceDevice();
   for (u32 i = first; i < END_WORDS; i += stride) *(volatile u32*)(L.done + i) = told;
 }
-__device__ __forceinline__ void tellEnd(const Launch& L, u32 strand, u32 numStrands, u32 told) {
+__device__ __forceinline__ void tellEnd(const Launch& L, u32 block, u32 numBlocks, u32 told) {
   if (L.done == nullptr || threadIdx.x != 0) return;
-  if (numStrands <= END_WORDS) tellHost(L, strand, numStrands, told);
-  else if (isLastStrand(L, numStrands)) tellHost(L, 0, 1, told);
+  if (numBlocks <= END_WORDS) tellHost(L, block, numBlocks, told);
+  else if (isLastBlock(L, numBlocks)) tellHost(L, 0, 1, told);
 }
-// The last strand of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
-__device__ inline void partRanks(const Launch& L, u32 numStrands, u32 flag, u32 told) {
+// The last block of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
+__device__ inline void partRanks(const Launch& L, u32 numBlocks, u32 flag, u32 told) {
   if (threadIdx.x != 0) return;
   fenceSystem();
-  if (!isLastStrand(L, numStrands)) return;
+  if (!isLastBlock(L, numBlocks)) return;
   fenceSystem();
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank) *(volatile u32*)(L.window[peer] + WINDOW_FAREWELLS + COUNTER_STRIDE * L.rank) = flag;
@@ -184,6 +184,9 @@ __device__ __forceinline__ i64 most(i64 a, i64 b) { return a > b ? a : b; }
 __device__ __forceinline__ int turned(int rank, int turn) {
   return rank + turn < NUM_RANKS ? rank + turn : rank + turn - NUM_RANKS;
 }
+// Threads of a strand, of all its blocks, and which one of them this is.
+constexpr int STRIDE = TEAM * THREADS;
+__device__ __forceinline__ u32 position() { return TEAM == 1 ? threadIdx.x : blockIdx.x % TEAM * THREADS + threadIdx.x; }
 // Where part "index" of "parts" of a range begins: the first parts have one granule more where they do not divide it.
 __device__ __forceinline__ i64 cut(i64 bytes, i64 index, i64 parts) {
   if (index == parts) return bytes;
@@ -257,13 +260,13 @@ __device__ __forceinline__ void move(const char* const (&in)[IN], char* const (&
 #pragma unroll
   for (int o = 0; o < OUT; o++) address |= (u64)out[o];
   const i64 whole = (address & 15u) == 0 ? bytes / 16 : 0;
-  i64 u = threadIdx.x;
-  for (; u + (UNROLL - 1) * THREADS < whole; u += UNROLL * THREADS) {
+  i64 u = position();
+  for (; u + (UNROLL - 1) * STRIDE < whole; u += UNROLL * STRIDE) {
     Unit v[UNROLL][IN];
 #pragma unroll
     for (int k = 0; k < UNROLL; k++)
 #pragma unroll
-      for (int i = 0; i < IN; i++) v[k][i].words = *(const uint4*)(in[i] + 16 * (u + k * THREADS));
+      for (int i = 0; i < IN; i++) v[k][i].words = *(const uint4*)(in[i] + 16 * (u + k * STRIDE));
     Unit result[UNROLL];
 #pragma unroll
     for (int k = 0; k < UNROLL; k++) result[k] = combineUnits<Op, IN>(v[k], scalar);
@@ -271,29 +274,29 @@ __device__ __forceinline__ void move(const char* const (&in)[IN], char* const (&
 #pragma unroll
     for (int o = 0; o < OUT; o++)
 #pragma unroll
-      for (int k = 0; k < UNROLL; k++) *(uint4*)(out[o] + 16 * (u + k * THREADS)) = result[k].words;
+      for (int k = 0; k < UNROLL; k++) *(uint4*)(out[o] + 16 * (u + k * STRIDE)) = result[k].words;
   }
   // The last round may be short: what there is of it is still loaded at once.
   if constexpr (UNROLL > 1) {
-    if (u + THREADS < whole) {
+    if (u + STRIDE < whole) {
       Unit v[UNROLL - 1][IN];
 #pragma unroll
       for (int k = 0; k < UNROLL - 1; k++)
 #pragma unroll
         for (int i = 0; i < IN; i++)
-          if (u + k * THREADS < whole) v[k][i].words = *(const uint4*)(in[i] + 16 * (u + k * THREADS));
+          if (u + k * STRIDE < whole) v[k][i].words = *(const uint4*)(in[i] + 16 * (u + k * STRIDE));
 #pragma unroll
       for (int k = 0; k < UNROLL - 1; k++)
-        if (u + k * THREADS < whole) {
+        if (u + k * STRIDE < whole) {
           const Unit result = combineUnits<Op, IN>(v[k], scalar);
 #pragma unroll
-          for (int o = 0; o < OUT; o++) *(uint4*)(out[o] + 16 * (u + k * THREADS)) = result.words;
+          for (int o = 0; o < OUT; o++) *(uint4*)(out[o] + 16 * (u + k * STRIDE)) = result.words;
         }
-      while (u < whole) u += THREADS;
+      while (u < whole) u += STRIDE;
     }
   }
 #pragma unroll 1
-  for (; 16 * u < bytes; u += THREADS) {
+  for (; 16 * u < bytes; u += STRIDE) {
     Unit v[IN];
     const i64 left = bytes - 16 * u;
 #pragma unroll
@@ -357,7 +360,7 @@ __device__ __forceinline__ Unit loadPackets(const Launch& L, const char* at, i64
 template <int OUT>
 __device__ __forceinline__ void pack(const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
 #pragma unroll 2
-  for (i64 u = threadIdx.x; 16 * u < bytes; u += THREADS) {
+  for (i64 u = position(); 16 * u < bytes; u += STRIDE) {
     const Unit v = loadUnit(in + 16 * u, bytes - 16 * u);
 #pragma unroll
     for (int o = 0; o < OUT; o++) storePackets(out[o] + 32 * u, v, bytes - 16 * u, flag);
@@ -368,7 +371,7 @@ template <class Op, int PLAIN, int IN, int OUT>
 __device__ __forceinline__ void reducePackets(const Launch& L, const char* const (&in)[PLAIN + IN],
                                               char* const (&out)[OUT], i64 bytes, Wide scalar, u32 flag, Site site) {
 #pragma unroll 1
-  for (i64 u = threadIdx.x; 16 * u < bytes; u += THREADS) {
+  for (i64 u = position(); 16 * u < bytes; u += STRIDE) {
     Unit v[PLAIN + IN];
     const i64 left = bytes - 16 * u;
 #pragma unroll
@@ -384,7 +387,7 @@ template <int OUT>
 __device__ __forceinline__ void forward(const Launch& L, const char* in, char* const (&out)[OUT], i64 bytes, u32 flag,
                                         Site site) {
 #pragma unroll 1
-  for (i64 u = threadIdx.x; 16 * u < bytes; u += THREADS) {
+  for (i64 u = position(); 16 * u < bytes; u += STRIDE) {
     const Unit v = loadPackets(L, in + 32 * u, bytes - 16 * u, flag, site);
 #pragma unroll
     for (int o = 0; o < OUT; o++) storePackets(out[o] + 32 * u, v, bytes - 16 * u, flag);
@@ -393,7 +396,7 @@ __device__ __forceinline__ void forward(const Launch& L, const char* in, char* c
 // Packets as they lie there, with their numbers.
 template <int OUT> __device__ __forceinline__ void forwardRaw(const char* in, char* const (&out)[OUT], i64 bytes) {
 #pragma unroll 1
-  for (i64 w = threadIdx.x; 4 * w < bytes; w += THREADS)
+  for (i64 w = position(); 4 * w < bytes; w += STRIDE)
 #pragma unroll
     for (int o = 0; o < OUT; o++) storePacket8(out[o] + 8 * w, loadPacket8(in + 8 * w));
 }`;

@@ -13,7 +13,10 @@ typedef long long i64;
 #ifndef CHORALE_HOST
 #define CHORALE_TABLE __constant__
 #define CHORALE_SHARED(type, name) __shared__ type name
-#define CHORALE_KERNEL extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+#ifndef CHORALE_CLUSTER
+#define CHORALE_CLUSTER
+#endif
+#define CHORALE_KERNEL extern "C" __global__ void CHORALE_CLUSTER __launch_bounds__(THREADS, BLOCKS_PER_SM)
 
 // Packets: volatile accesses are performed once each, and whole.
 __device__ __forceinline__ uint4 loadPacket16(const char* at) {
@@ -80,3 +83,13 @@ __device__ __forceinline__ uint4 loadOfLine(const char* at) {
 }
 #endif
 `;
+
+/** Where a strand is several blocks, a cluster (PTX ISA, barrier.cluster): all their threads meet. From sm_90 on. */
+export const TEAM_MEETING = `#ifdef CHORALE_HOST
+inline void meetTeam() { meetBlocks(TEAM); }
+#else
+// What one of them did before is seen by all after it, and a release of any of them makes it visible to others.
+__device__ __forceinline__ void meetTeam() {
+  asm volatile("barrier.cluster.arrive;\\n\\tbarrier.cluster.wait;" ::: "memory");
+}
+#endif`;

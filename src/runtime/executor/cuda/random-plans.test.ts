@@ -34,7 +34,9 @@ describe.skipIf(!hasHostCompiler())("random plans as CUDA, compiled by g++ for t
           verifyPlan(plan, { lint: false, ...(promises !== undefined && { promises }) }).ok;
         const endsAlone = holds({ outputAtRankEnd: true, reuseAtRankEnd: true });
         const promises = endsAlone ? { endsAlone, relaunches: holds({ relaunch: true }) } : {};
-        batch.push({ seed, ranks: new HostRanks(plan, kernels, { dtype: "u32", seed, ...promises }) });
+        const blocksPerStrand = seed % 3 === 0 ? 2 : 1;
+        const options = { dtype: "u32", seed, blocksPerStrand, ...promises } as const;
+        batch.push({ seed, ranks: new HostRanks(plan, kernels, options) });
       }
       for (const { seed, ranks } of batch) {
         const oracle = runAndLook(ranks.plan, { seed, contents: 7 });

@@ -32,6 +32,8 @@ export interface StrandWriterParts {
   readonly hasBuffers: boolean;
   /** Every strand waits for all ranks to have begun, not only those that reach others' buffers. */
   readonly meetsAll: boolean;
+  /** Blocks of a strand. */
+  readonly team: number;
   /** A strand that writes scratch waits until the peers are done with the launch that had the same slot. */
   readonly runsAhead: boolean;
   readonly op: (op: PlanReduceOp) => KernelOp;
@@ -103,13 +105,18 @@ export class StrandWriter {
   }
 
   #meet(): void {
-    if (!this.#met) this.#line("__syncthreads();");
+    if (!this.#met) this.#line(this.#parts.team === 1 ? "__syncthreads();" : "meetTeam();");
     this.#met = true;
     this.#sharing = "none";
   }
 
   #did(): void {
     this.#met = false;
+  }
+
+  /** Which thread of the strand this is, in the source. */
+  get #thread(): string {
+    return this.#parts.team === 1 ? "threadIdx.x" : "position()";
   }
 
   #number(step: number, index: number): string {
@@ -167,9 +174,9 @@ export class StrandWriter {
     });
     // A release waits until all that was stored has arrived: once is enough.
     if (counters.length === 1)
-      this.#line(`if (threadIdx.x == 0) ${step.relaxed ? "raiseRelaxed" : "raise"}(${counters[0]});`);
+      this.#line(`if (${this.#thread} == 0) ${step.relaxed ? "raiseRelaxed" : "raise"}(${counters[0]});`);
     else {
-      this.#line("if (threadIdx.x == 0) {");
+      this.#line(`if (${this.#thread} == 0) {`);
       this.#indented(() => {
         if (!step.relaxed) this.#line("fenceSystem();");
         for (const counter of counters) this.#line(`raiseRelaxed(${counter});`);
@@ -198,7 +205,7 @@ export class StrandWriter {
       // Threads of a warp wait together: one after the other, each would take the time of a load.
       for (let first = 0; first < step.count; first += WARP) {
         const some = counters.slice(first, first + WARP);
-        const who = some.length === 1 ? "if (threadIdx.x == 0)" : `if (threadIdx.x < ${some.length})`;
+        const who = `if (${this.#thread} ${some.length === 1 ? "== 0" : `< ${some.length}`})`;
         if (step.counting === "launches") {
           const target = ofThread(
             some.map((i) =>
@@ -226,7 +233,7 @@ export class StrandWriter {
 
   /** Thread 0 waits until all conditions hold at once, and then takes what it waited for. */
   #takeTogether(ready: readonly string[], take: readonly string[], site: string): void {
-    this.#line("if (threadIdx.x == 0) {");
+    this.#line(`if (${this.#thread} == 0) {`);
     this.#indented(() => {
       this.#line("Patience patience;");
       this.#line("for (bool over = false; !over; over = over || patience.isOver(L, " + site + ", 0, 1)) {");
@@ -253,7 +260,7 @@ export class StrandWriter {
     const times = (i: number) => this.#number(at, 2 * i + 1);
     const site = this.#site(step);
     if (step.kind === "release") {
-      for (const i of ids) this.#line(`if (threadIdx.x == ${i % 32}) addAtDevice(${address(i)}, 1);`);
+      for (const i of ids) this.#line(`if (${this.#thread} == ${i % 32}) addAtDevice(${address(i)}, 1);`);
       this.#did();
       return;
     }
@@ -261,7 +268,7 @@ export class StrandWriter {
     const take = ids.map((i) => `addAtDevice(${address(i)}, (u32)-${times(i)});`);
     if (this.#parts.lockSemaphores) this.#takeTogether(ready, take, site);
     else {
-      this.#line("if (threadIdx.x == 0) {");
+      this.#line(`if (${this.#thread} == 0) {`);
       this.#indented(() => {
         this.#line("Patience patience;");
         this.#line(`for (u32* const at = ${address(0)};;) {`);
@@ -281,7 +288,7 @@ export class StrandWriter {
   #barrier(step: BarrierStep, at: number): void {
     this.#meet();
     this.#line(
-      `if (threadIdx.x == 0) meetStrands(L, ${this.#number(at, 0)}, ${this.#number(at, 1)}, ${this.#site(step)});`,
+      `if (${this.#thread} == 0) meetStrands(L, ${this.#number(at, 0)}, ${this.#number(at, 1)}, ${this.#site(step)});`,
     );
     this.#did();
     this.#meet();
