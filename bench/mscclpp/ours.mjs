@@ -2,8 +2,8 @@
  * The plans that MSCCL++'s executor is given (prepare.mjs), run as our generated kernels: graph replay, medians, results checked.
  * One JSON object a line, as `beside executor` prints. On two GPUs, after `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/mscclpp/ours.mjs FOLDER [--instances 4] [--isolation thread] [--shapes 256,512.u8,1024]
- *     [--packet-shapes 256.words,512.lines] [--only NAME,...] [--to BYTES]
- *     [--rows FILE]
+ *     [--packet-shapes 256.words,512.lines] [--only NAME,...]
+ *     [--sizes 16384,262144,4194304] [--rows FILE]
  * FOLDER has the manifest; `--instances` are those that prepare.mjs was told. Each plan runs by `comm.run`, as any program that was
  * not tuned (no shape in its row), and as kernels of the shapes that are named, those of packets where the plan sends packets. `--rows`: what rank 0
  * sees is appended there as soon as it is measured.
@@ -11,7 +11,7 @@
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { launch } from "chorale/world";
-import { flagsOf, integer } from "../../dist/apps/bench/script-flags.js";
+import { flagsOf, integer, integers } from "../../dist/apps/bench/script-flags.js";
 import { oneOf } from "../../dist/core/internal.js";
 
 const config = {
@@ -22,18 +22,18 @@ const config = {
     shapes: { type: "string", default: "" },
     "packet-shapes": { type: "string", default: "" },
     only: { type: "string", default: "" },
-    to: { type: "string", default: String(4 << 20) },
+    sizes: { type: "string", default: "16384,262144,4194304" },
     rows: { type: "string" },
   },
 };
-const { folder, instances, isolation, values } = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
+const { folder, instances, isolation, sizes, values } = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
   values,
   folder: oneOf(positionals.length === 0 ? "none" : "one", "folders", ["one"]) && positionals[0],
   instances: integer(values.instances, "--instances"),
   isolation: oneOf(values.isolation, "--isolation", ["thread", "process"]),
+  sizes: integers(values.sizes, "--sizes", 1024),
 }));
 const list = (text) => text.split(",").filter((word) => word !== "");
-const sizes = [16 << 10, 256 << 10, 4 << 20].filter((bytes) => bytes <= Number(values.to));
 const only = list(values.only);
 const plans = readFileSync(join(folder, "manifest"), "utf8")
   .trim()
