@@ -59,6 +59,12 @@ interface Range {
   serving: PlanServing | null | undefined;
 }
 
+/** What calls name with `algorithm:`, of one collective, element type, operator and root. */
+interface NamedPlan extends ServingPlan {
+  /** By the largest size that they are for, and by the kernel's shape where the label does not say it. */
+  readonly servings: Map<string, PlanServing>;
+}
+
 /** The rank's device, and how its memory is reached. */
 export interface PlanRank {
   readonly library: NcclLibrary;
@@ -92,7 +98,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly choices: Choices | undefined;
   readonly #parts: GroupPlansParts;
   readonly #ranges = new Map<number, readonly Range[]>();
-  readonly #named = new Map<string, PlanServing | null>();
+  readonly #named = new Map<string, NamedPlan>();
   readonly #programs = new Map<string, PlanSlot>();
   readonly #slots = new Map<CallKind, PlanSlot>();
   /** Slots that made room: members may still be running them until all have met. */
@@ -145,18 +151,22 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const bytes = reportedCount(collective, size, part) * sizeOf(dtype);
     const choice = choices.named(collective, dtype, bytes, label);
     if (choice.served.kind === "kernel" || size === 1 || part === 0) return undefined;
-    const maxBytes = classOf(bytes);
-    const threads =
-      choice.served.shape?.threads ??
-      this.kernelShape(choice, this.#planOf(choice, asked).plan, part * sizeOf(dtype)).threads;
-    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${maxBytes} ${threads}`;
-    let serving = this.#named.get(key);
-    if (serving === undefined) {
-      serving = this.#servingOf(choice, asked, maxBytes);
-      this.#named.set(key, serving);
+    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root}`;
+    let named = this.#named.get(key);
+    if (named === undefined) {
+      named = { ...this.#planOf(choice, asked), servings: new Map() };
+      this.#named.set(key, named);
     }
-    if (serving?.slot.refusal !== undefined) throw serving.slot.refusal;
-    return serving ?? undefined;
+    const maxBytes = classOf(bytes);
+    const shape = this.kernelShape(choice, named.plan, part * sizeOf(dtype));
+    const of = `${maxBytes} ${shape.threads} ${shape.blocksPerStrand}`;
+    let serving = named.servings.get(of);
+    if (serving === undefined) {
+      serving = this.#servingOf(choice, named, shape, asked, maxBytes);
+      named.servings.set(of, serving);
+    }
+    if (serving.slot.refusal !== undefined) throw serving.slot.refusal;
+    return serving;
   }
 
   /**
@@ -343,9 +353,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const kernelOf = (one: KernelShape) => kernelFor(plan, rank.at.device.info, one, rank.settings.interprocess);
     const kernel = kernelOf(shape);
     const kind = FIRST_PLAN_KIND + this.#numKinds++;
-    // Kernels of other groups may leave no room for a block of many threads.
-    const smaller =
-      kernel.threads > FEWEST_BLOCK_THREADS ? () => kernelOf({ ...shape, threads: FEWEST_BLOCK_THREADS }) : undefined;
+    // Kernels of other groups may leave no room for a block of many threads, or for clusters of blocks.
+    const isSmallest = kernel.threads <= FEWEST_BLOCK_THREADS && kernel.blocksPerStrand === 1;
+    const threads = Math.min(kernel.threads, FEWEST_BLOCK_THREADS);
+    const smaller = isSmallest ? undefined : () => kernelOf({ ...shape, threads, blocksPerStrand: 1 });
     const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes, isReplaceable, smaller });
     this.#slots.set(kind, slot);
     return slot;
@@ -369,7 +380,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   #serve({ choice, toBytes }: Range, asked: PlannedCall): PlanServing | undefined {
     if (choice.served.kind === "kernel") return undefined;
     try {
-      return this.#servingOf(choice, asked, toBytes - 1);
+      const serving = this.#planOf(choice, asked);
+      const shape = this.kernelShape(choice, serving.plan, asked.part * sizeOf(asked.dtype));
+      return this.#servingOf(choice, serving, shape, asked, toBytes - 1);
     } catch (error) {
       // On all members alike: the table is for other ranks than these.
       if (error instanceof UnsupportedError || error instanceof InvalidArgumentError) return undefined;
@@ -382,11 +395,14 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return libraryPlans().servingPlan(request, registeredAlgorithm(served.name));
   }
 
-  #servingOf(choice: Choice, asked: PlannedCall, maxBytes: number): PlanServing {
-    const { dtype, redop, part } = asked;
-    const { plan, worksInPlace } = this.#planOf(choice, asked);
+  #servingOf(
+    choice: Choice,
+    { plan, worksInPlace }: ServingPlan,
+    kernelShape: Omit<KernelShape, "dtype" | "op">,
+    { dtype, redop }: PlannedCall,
+    maxBytes: number,
+  ): PlanServing {
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
-    const kernelShape = this.kernelShape(choice, plan, part * sizeOf(dtype));
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
     return new PlanServing(this, this.#slot(plan, shape, maxBytes, true), choice, worksInPlace);
   }
