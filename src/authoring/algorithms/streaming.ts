@@ -235,79 +235,72 @@ export function twoPhasePacketAllReduce(args: AlgorithmArgs): Program {
   );
 }
 
-/** Everybody pushes each chunk to its owner, unit by unit, which adds what has come, and gives the sums to `tell`. */
-function pushAndSum<P>(p: Builder<P>, unitBytes: number, tell: (owner: RankHandle<P>, sum: Chunk<P>) => void): void {
-  const parts = p.ranks.map((rank) => rank.scratch(p.ranks.length));
-  const unit = { unitBytes, numChunks: 1 };
-  const channels = channelsOf(p);
-  const [send, add] = [0, 1];
-  for (const rank of p.ranks) {
-    const own = channels[rank.id]!;
-    p.loop(unit, () => {
-      for (const channel of own) channel.put(parts[channel.to]!.at(rank.id), rank.input.at(channel.to), send);
-      for (const channel of own) channel.signal(send);
-    });
-    p.loop(unit, () => {
-      for (const channel of own) channel.wait(add);
-      const others = p.ranks.filter((peer) => peer !== rank).map((peer) => parts[rank.id]!.at(peer.id));
-      const sum = rank.output.at(rank.id);
-      rank.reduce(rank.input.at(rank.id), others, { dst: sum, strand: add });
-      tell(rank, sum);
-    });
-  }
+/** Where the sums of `overlappingPhases` go, and what becomes of them there. */
+interface Results<P> {
+  /** At a peer, of an owner's sum. */
+  readonly place: (peer: RankHandle<P>, owner: number) => Chunk<P>;
+  /** Waits for the sums, and does `take` with each that has come. */
+  readonly strand: number;
+  readonly take?: (rank: RankHandle<P>, owner: number) => void;
 }
 
 /**
  * All-reduce in two phases that overlap, unit by unit: everybody pushes each chunk to its owner, which adds what has come and
- * pushes the sum to everybody's output. Links carry stores alone, all the time.
+ * pushes the sum to everybody. Links carry stores alone, all the time.
  */
-export function streamingTwoPhaseAllReduce(args: StreamingArgs): Program {
+function overlappingPhases(name: string, args: StreamingArgs, resultsOf: <P>(p: Builder<P>) => Results<P>): Program {
   const { numRanks: n, unitBytes = UNIT_BYTES } = args;
+  const unit = { unitBytes, numChunks: 1 };
   return program(
-    {
-      ...settings("streaming-two-phase-all-reduce", args),
-      autoSync: "strand",
-      collective: allReduce(n, { ...args, chunks: n }),
-    },
+    { ...settings(name, args), autoSync: "strand", collective: allReduce(n, { ...args, chunks: n }) },
     (p) => {
+      const { place, strand, take } = resultsOf(p);
       const results = channelsOf(p);
-      const add = 1;
-      pushAndSum(p, unitBytes, (owner, sum) => {
-        for (const channel of results[owner.id]!) channel.put(p.rank(channel.to).output.at(owner.id), sum, add);
-        for (const channel of results[owner.id]!) channel.signal(add);
-      });
-      for (const own of results) {
-        p.loop({ unitBytes, numChunks: 1 }, () => {
+      const parts = p.ranks.map((rank) => rank.scratch(n));
+      const channels = channelsOf(p);
+      const [send, add] = [0, 1];
+      for (const rank of p.ranks) {
+        const [own, told] = [channels[rank.id]!, results[rank.id]!];
+        p.loop(unit, () => {
+          for (const channel of own) channel.put(parts[channel.to]!.at(rank.id), rank.input.at(channel.to), send);
+          for (const channel of own) channel.signal(send);
+        });
+        p.loop(unit, () => {
           for (const channel of own) channel.wait(add);
+          const others = p.ranks.filter((peer) => peer !== rank).map((peer) => parts[rank.id]!.at(peer.id));
+          const sum = rank.output.at(rank.id);
+          rank.reduce(rank.input.at(rank.id), others, { dst: sum, strand: add });
+          for (const channel of told) channel.put(place(p.rank(channel.to), rank.id), sum, add);
+          for (const channel of told) channel.signal(add);
+        });
+      }
+      for (const rank of p.ranks) {
+        p.loop(unit, () => {
+          for (const channel of results[rank.id]!) channel.wait(strand);
+          for (const { to } of results[rank.id]!) take?.(rank, to);
         });
       }
     },
   );
 }
 
+/** All-reduce in two phases that overlap, whose sums are pushed to everybody's output. */
+export function streamingTwoPhaseAllReduce(args: StreamingArgs): Program {
+  return overlappingPhases("streaming-two-phase-all-reduce", args, () => ({
+    place: (peer, owner) => peer.output.at(owner),
+    strand: 1,
+  }));
+}
+
 /** As `streamingTwoPhaseAllReduce`, but sums are pushed to scratch, from where a third strand takes them. */
 export function stagedAllReduce(args: StreamingArgs): Program {
-  const { numRanks: n, unitBytes = UNIT_BYTES } = args;
-  return program(
-    {
-      ...settings("staged-all-reduce", args),
-      autoSync: "strand",
-      collective: allReduce(n, { ...args, chunks: n }),
-    },
-    (p) => {
-      const sums = p.ranks.map((rank) => rank.scratch(n));
-      const results = channelsOf(p);
-      const [add, take] = [1, 2];
-      pushAndSum(p, unitBytes, (owner, sum) => {
-        for (const channel of results[owner.id]!) channel.put(sums[channel.to]!.at(owner.id), sum, add);
-        for (const channel of results[owner.id]!) channel.signal(add);
-      });
-      for (const rank of p.ranks) {
-        p.loop({ unitBytes, numChunks: 1 }, () => {
-          for (const channel of results[rank.id]!) channel.wait(take);
-          for (const { to } of results[rank.id]!) rank.copy(rank.output.at(to), sums[rank.id]!.at(to), take);
-        });
-      }
-    },
-  );
+  return overlappingPhases("staged-all-reduce", args, (p) => {
+    const sums = p.ranks.map((rank) => rank.scratch(args.numRanks));
+    const strand = 2;
+    return {
+      place: (peer, owner) => sums[peer.id]!.at(owner),
+      strand,
+      take: (rank, owner) => rank.copy(rank.output.at(owner), sums[rank.id]!.at(owner), strand),
+    };
+  });
 }
