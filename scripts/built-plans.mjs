@@ -15,15 +15,18 @@ const THREADS = "runtime/backends/threads";
 /** What plans and code are made of. */
 const ROOMS = ["core", "collectives", "authoring", EXECUTOR, "runtime/comm", THREADS];
 
-/** A word that changes with the sources of the plans, and with the kind of processor that their code is for. */
-async function stateOfSources() {
-  const hash = createHash("sha256")
-    .update(process.arch)
-    .update(await readFile(fileURLToPath(import.meta.url)));
-  for (const room of ROOMS) {
-    const files = await readdir(join(root, "src", room), { recursive: true });
-    for (const file of files.filter((name) => /(?<!\.test)\.ts$/.test(name)).sort()) {
-      hash.update(file).update(await readFile(join(root, "src", room, file)));
+/**
+ * A word that changes with what some folders of src/ hold, tests aside, with `others`, and with the kind of processor.
+ * @param {readonly string[]} folders below src/
+ * @param {readonly string[]} others paths of files below the root
+ */
+export async function stateOfSources(folders, others) {
+  const hash = createHash("sha256").update(process.arch);
+  for (const file of others) hash.update(await readFile(join(root, file)));
+  for (const folder of folders) {
+    const files = await readdir(join(root, "src", folder), { recursive: true });
+    for (const file of files.filter((name) => /(?<!\.test(-d)?)\.tsx?$/.test(name)).sort()) {
+      hash.update(file).update(await readFile(join(root, "src", folder, file)));
     }
   }
   return hash.digest("hex").slice(0, 16);
@@ -34,7 +37,7 @@ async function stateOfSources() {
  * @param {readonly string[]} targets folders such as dist/
  */
 export async function writeBuiltPlans(modules, targets) {
-  const cache = join(root, ".cache/built-plans", await stateOfSources());
+  const cache = join(root, ".cache/built-plans", await stateOfSources(ROOMS, ["scripts/built-plans.mjs"]));
   if (!existsSync(cache)) await compilePlans(modules, cache);
   for (const file of await readdir(cache)) {
     const bytes = await readFile(join(cache, file));

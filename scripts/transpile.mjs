@@ -3,30 +3,44 @@
  * cannot load TypeScript. The rooms that every rank loads are bundled as in dist/: a rank on threads loads
  * seven files instead of 150. A second copy, .cache/unit/, is what the tests themselves import: Node loads it in a
  * tenth of the time that Vite takes, and without bundles each module exists once. Only this one has source maps: Node reads
- * those of all that it loads, which was a fifth of the CPU of a world of threads. Takes about a second; files that did not
- * change are not rewritten, so that several test runs may share the folders.
+ * those of all that it loads, which was a fifth of the CPU of a world of threads. Takes 5 s of CPU where something changed since
+ * the last time; files that did not change are not rewritten, so that several test runs may share the folders.
  */
-import { existsSync } from "node:fs";
-import { mkdir, readdir, readFile, rename, writeFile } from "node:fs/promises";
+import { existsSync, readdirSync } from "node:fs";
+import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { transform } from "esbuild";
-import { writeBuiltPlans } from "./built-plans.mjs";
+import { stateOfSources, writeBuiltPlans } from "./built-plans.mjs";
 import { bundledRooms } from "./bundle-rooms.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
+/** Beside src/, what the copies are made of. */
+const MAKERS = [
+  ...["transpile", "bundle-rooms", "built-plans"].map((name) => `scripts/${name}.mjs`),
+  ...readdirSync(join(root, "bench"), { encoding: "utf8" })
+    .filter((file) => file.endsWith(".mjs"))
+    .map((file) => `bench/${file}`),
+  ...["package.json", "package-lock.json"],
+];
 
 /** @returns {Promise<string>} the folder that holds the transpiled copy of src/ */
 export async function transpileSources() {
   const out = join(root, ".cache/dev");
-  const entries = await readdir(join(root, "src"), { recursive: true, withFileTypes: true });
-  const bundled = await bundledRooms(out, {}).catch((error) => {
-    // As below: what does not parse fails where it is tested.
-    console.error(String(error));
-    return [];
-  });
-  const doors = new Set(bundled.map(({ path }) => path));
   const unit = join(root, ".cache/unit");
+  const state = await stateOfSources(["."], MAKERS);
+  const stamp = join(unit, ".state");
+  if (existsSync(stamp) && (await readFile(stamp, "utf8")) === state) return out;
+  await rm(stamp, { force: true });
+  let isWhole = true;
+  // What does not parse fails its own tests; it must not keep every other test from running.
+  const complain = (error) => {
+    isWhole = false;
+    console.error(String(error));
+  };
+  const entries = await readdir(join(root, "src"), { recursive: true, withFileTypes: true });
+  const bundled = await bundledRooms(out, {}).catch((error) => complain(error) ?? []);
+  const doors = new Set(bundled.map(({ path }) => path));
   const results = await Promise.allSettled([
     ...bundled.map(({ path, text }) => writeChanged(path, text)),
     ...entries
@@ -50,9 +64,9 @@ export async function transpileSources() {
         if (!doors.has(join(out, file))) await writeChanged(join(out, file), unmapped);
       }),
   ]);
-  // A file that does not parse fails its own tests; it must not keep every other test from running.
-  for (const result of results) if (result.status === "rejected") console.error(String(result.reason));
-  await writeBuiltPlans(unit, [unit, out]).catch((error) => console.error(String(error)));
+  for (const result of results) if (result.status === "rejected") complain(result.reason);
+  await writeBuiltPlans(unit, [unit, out]).catch(complain);
+  if (isWhole) await writeChanged(stamp, state);
   return out;
 }
 
