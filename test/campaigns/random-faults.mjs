@@ -10,14 +10,15 @@
  * `--late-starts`: so many ranks that are started again come too late for their generation, as on a machine that is overloaded.
  * Exits 1 when something was wrong. Takes about a second an event.
  */
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { smallDisk } from "./small-disk.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const { values } = parseArgs({
@@ -79,19 +80,11 @@ const until = async (what, ms) => {
   return what();
 };
 
-const folder = mkdtempSync(join(tmpdir(), "chorale-random-faults-"));
-/** A small disk of its own, for what the world writes. */
-const disk = join(folder, "disk");
-mkdirSync(disk);
-let hasDisk = false;
-if (kinds.includes("disk-full")) {
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], { stdio: "ignore" });
-    hasDisk = true;
-  } catch {
-    process.stderr.write("disk-full is left out: this user may not mount a small disk\n");
-    kinds.splice(kinds.indexOf("disk-full"), 1);
-  }
+/** With a small disk of its own, for what the world writes. */
+const { folder, disk, isOwn, end: removeFolder } = smallDisk(kinds.includes("disk-full") ? 4 : 0);
+if (kinds.includes("disk-full") && !isOwn) {
+  process.stderr.write("disk-full is left out: this user may not mount a small disk\n");
+  kinds.splice(kinds.indexOf("disk-full"), 1);
 }
 // Before chorale is loaded: temporary files and flight dumps of the world go to the small disk.
 process.env.CHORALE_FLIGHT_DIR = join(disk, "flight");
@@ -351,8 +344,7 @@ if (!(await until(() => children().length <= (helpers ?? 0), 5_000)))
 // The bundled modules go with this process.
 const files = () => ownFiles().filter((name) => !name.startsWith("chorale-modules-"));
 if (!(await until(() => files().length === 0, 3_000))) problems.push(`left behind: ${files().join(", ")}`);
-if (hasDisk) execFileSync("umount", [disk]);
-rmSync(folder, { recursive: true, force: true });
+removeFolder();
 
 const at = (list, q) => list.sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(q * list.length))];
 const table = kinds.map((kind) => {
