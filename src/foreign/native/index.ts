@@ -22,7 +22,7 @@ export {
   openLibrary,
   type Signature,
 } from "./library.ts";
-export { mapShared, mapSharedOver, type SharedMapping } from "./mapping.ts";
+export { mapPrivateOver, mapShared, mapSharedOver, type SharedMapping } from "./mapping.ts";
 export {
   cString,
   type OutValue,

@@ -93,3 +93,22 @@ export function mapSharedOver(memory: SharedArrayBuffer, fd: number, sizeBytes: 
   }
   return () => void mmap(address, sizeBytes, PROT_READ_WRITE, MAP_NOTHING_HERE, -1, 0);
 }
+
+/** Copied at a time while memory is replaced. */
+const REPLACED_BYTES = 4 * 2 ** 20;
+
+/**
+ * Puts memory that is private to this process in the place of a stretch of pages that a file is mapped over, with what they hold.
+ * @throws NativeError
+ */
+export function mapPrivateOver(memory: SharedArrayBuffer, fromByte: number, toByte: number): void {
+  const { mmap } = libc();
+  for (let at = fromByte; at < toByte; at += REPLACED_BYTES) {
+    const bytes = new Uint8Array(memory, at, Math.min(REPLACED_BYTES, toByte - at));
+    const held = bytes.slice();
+    if (mmap(addressOf(bytes), bytes.length, PROT_READ_WRITE, MAP_NOTHING_HERE, -1, 0) === -1) {
+      throw new NativeError("C library", "mmap", koffi().errno(), `cannot map ${bytes.length} bytes over memory`);
+    }
+    bytes.set(held);
+  }
+}

@@ -329,7 +329,31 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     expect(ended.filter((rank) => hasResult(rank) && !isRight(rank))).toEqual([]);
     // Another host may have heard all before; this one has not.
     expect(ended).not.toContain(1);
+    // The program of the first has its memory for itself again.
+    expect(data[0]?.every((value) => value === -1)).toBe(true);
     for (const run of runs) run.stop();
+  });
+
+  it("wait for who writes into what a rank has lent before that rank has it for itself, and keep it from who does not end", () => {
+    members = new Members(["a", "a"]);
+    const all = members;
+    const [mine, theirs] = all.places.map(({ memory }) => memory) as [HostMemory, HostMemory];
+    const lent = all.array(0, "i32", 100_000, true).fill(1 as never);
+    const at = mine.whereAllFind(new HostAddresses().span(lent), lent.byteLength);
+    const fill = (value: number) => theirs.bytes(at, lent.byteLength).fill(value);
+    expect(theirs.write(() => fill(2))).toBe(true);
+    expect(lent[99_999]).toBe(0x02020202);
+    lent.fill(1 as never);
+    // It leaves while the other writes, which goes on only afterwards.
+    theirs.write(() => {
+      mine.withdraw();
+      fill(3);
+    });
+    expect(theirs.write(() => fill(4))).toBe(false);
+    expect(lent.every((value) => value === 1)).toBe(true);
+    expect(mine.keepsTensors).toBe(true);
+    expect(mine.whereAllFind(new HostAddresses().span(lent), lent.byteLength)).toBe(0);
+    expect(all.tensors[0]?.room?.allocate(2 ** 20)).toBeUndefined();
   });
 
   it("cut what crosses hosts into a piece for each slot, from 256 KiB on, and keep pieces of one host whole", () => {

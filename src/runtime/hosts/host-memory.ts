@@ -10,6 +10,7 @@ import type { Fingerprint } from "../memory/index.ts";
 import {
   attachSharedArena,
   createSharedArena,
+  nap,
   removeSharedArena,
   type SharedArena,
   type Span,
@@ -44,6 +45,10 @@ export type Offer = (typeof OFFER)[keyof typeof OFFER];
 const OFFER_WORDS = 2;
 /** And whether it has left a call whose tensors it lent. */
 const WITHDRAWN = OFFERS + NUM_SLOTS * OFFER_WORDS;
+/** And whether it writes into tensors that others lend. */
+const WRITES = WITHDRAWN + 1;
+/** How long such a write may take before the writer counts as stopped, ms: it is one pass over a piece, but may wait for a core. */
+const MOST_WRITE_MS = 200;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
 const partsAt = (members: number) => LINES_AT + members * LINE_BYTES;
@@ -173,9 +178,44 @@ export class HostMemory {
     return (this.#words[this.#offerAt(member, slot) + which] ?? 0) >>> 0;
   }
 
-  /** Says, before its program may change them, that this rank has left a call whose tensors it lent: it failed here. */
+  /**
+   * Says, before its program may change them, that this rank has left a call whose tensors it lent: it failed here. Nobody writes
+   * into them when this returns.
+   */
   withdraw(): void {
     Atomics.store(this.#words, this.#lineOf(this.#me) + WITHDRAWN, 1);
+    const until = performance.now() + MOST_WRITE_MS;
+    while (this.#someWrites) {
+      if (performance.now() > until) {
+        // It was killed, or is stopped and may go on at any time.
+        this.#tensors?.keep();
+        return;
+      }
+      nap(0.1);
+    }
+  }
+
+  /** Writes into tensors that others lend, unless one has left the call. @returns whether it did */
+  write(fn: () => void): boolean {
+    const at = this.#lineOf(this.#me) + WRITES;
+    // Whoever leaves says so first, and then looks whether anybody writes: one of the two sees the other.
+    Atomics.store(this.#words, at, 1);
+    const may = !this.someWithdrew;
+    if (may) fn();
+    Atomics.store(this.#words, at, 0);
+    return may;
+  }
+
+  get #someWrites(): boolean {
+    for (let member = 0; member < this.#members; member++) {
+      if (member !== this.#me && Atomics.load(this.#words, this.#lineOf(member) + WRITES) !== 0) return true;
+    }
+    return false;
+  }
+
+  /** Whether this rank's tensors can be read and written by the others no longer. */
+  get keepsTensors(): boolean {
+    return this.#tensors?.isKept === true;
   }
 
   /** To be asked once tensors were read: whether they may have changed by then. */

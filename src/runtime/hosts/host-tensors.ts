@@ -57,6 +57,7 @@ export class HostTensors {
   /** This rank's place among those that have come. */
   readonly #nth: number;
   #room: TensorRoom | undefined;
+  #isKept = false;
 
   /** @throws FormatError, NativeError, UnavailableError, RangeError where no address space is left */
   constructor(arena: GrowingArena, leastBytes: number = LEAST_LENT_BYTES) {
@@ -99,6 +100,21 @@ export class HostTensors {
       leastBytes: this.leastBytes,
     });
     return true;
+  }
+
+  /** Whether `keep` was called. */
+  get isKept(): boolean {
+    return this.#isKept;
+  }
+
+  /**
+   * Takes this rank's tensors out of the others' reach, as they are: they stay where they are for this process, and new ones are
+   * its own. For the case that another rank was stopped in the midst of writing into one of them.
+   */
+  keep(): void {
+    if (this.#isKept) return;
+    this.#isKept = true;
+    this.#room?.keep();
   }
 
   /** Where the others find a tensor of this rank, from the beginning of the file; 0 where they cannot. */

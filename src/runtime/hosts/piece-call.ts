@@ -81,7 +81,7 @@ export class PieceTools {
     return { at, bytes: Math.min(bytes, at + each) - at };
   }
 
-  /** Whether the others may read tensors of this rank until they have all they need. */
+  /** Whether the others may read or write tensors of this rank. */
   get lends(): boolean {
     return this.lentInput > 0 || this.lentOutput > 0;
   }
@@ -112,11 +112,15 @@ export class PieceTools {
     return memory.someWithdrew ? undefined : to;
   }
 
-  /** Where a member has what it reduced: in its output, from a byte of that on, or at the beginning of the slot's. */
-  outputOf(member: number, slot: number, at: number): number {
-    const { memory } = this.parts;
-    const lent = memory.offered(member, slot, OFFER.output);
-    return lent > 0 ? lent + at : memory.output(member, slot);
+  /**
+   * Where a stretch of the result goes: into the outputs of those members that have lent them, from a byte of each on, and for the
+   * others to the beginning of the slot's.
+   */
+  targets(slot: number, members: readonly number[], at: number): readonly number[] {
+    const { memory, layout } = this.parts;
+    const lent = members.map((member) => memory.offered(member, slot, OFFER.output)).filter((from) => from > 0);
+    const direct = lent.map((from) => from + at);
+    return lent.length === members.length ? direct : [memory.output(layout.column, slot), ...direct];
   }
 
   /** Copies a stretch of the program's input into this host's memory. */
@@ -135,18 +139,29 @@ export class PieceTools {
    * Combines what all of this host have brought, from a byte of their inputs on, and of the slot.
    * @returns whether it is that: after a member that lent its input has failed it may be anything, and must not leave the host
    */
-  reduceRow(slot: number, at: number, inSlot: number, to: number, bytes: number): boolean {
+  reduceRow(slot: number, at: number, inSlot: number, to: number | readonly number[], bytes: number): boolean {
     const inputs = this.row.map((_, member) => this.inputOf(member, slot, at, inSlot));
     this.#reduce(this.numHosts === 1 ? "whole" : "first", inputs, to, bytes);
     return !this.parts.memory.someWithdrew;
   }
 
   /** Combines what hosts have reduced, in their order. */
-  reduceHosts(inputs: readonly number[], to: number, bytes: number): void {
+  reduceHosts(inputs: readonly number[], to: number | readonly number[], bytes: number): void {
     this.#reduce("second", inputs, to, bytes);
   }
 
-  #reduce(step: "whole" | "first" | "second", inputs: readonly number[], to: number, bytes: number): void {
+  /** Copies a stretch of this host's memory. */
+  copyTo(from: number, to: readonly number[], bytes: number): void {
+    const { memory } = this.parts;
+    for (const one of to) if (one !== from) memory.copy(memory.address + one, memory.address + from, bytes);
+  }
+
+  #reduce(
+    step: "whole" | "first" | "second",
+    inputs: readonly number[],
+    to: number | readonly number[],
+    bytes: number,
+  ): void {
     const { dtype, redop = "sum", memory, size } = this.parts;
     if (bytes <= 0) return;
     // What is divided is so once, at the end; what is multiplied, at the beginning.

@@ -52,7 +52,7 @@ export function broadcastPieces(parts: PieceCallParts): PieceWork {
   return {
     numPieces: tools.numPieces,
     shares: numHosts > 1,
-    lends: rank === root && tools.lends,
+    lends: rank === root && tools.lends ? "untilTaken" : undefined,
     bring: (piece, slot) => {
       if (rank !== root || tools.lend(slot)) return;
       const { at, bytes } = tools.piece(piece);
@@ -107,7 +107,7 @@ export function allGatherPieces(parts: PieceCallParts): PieceWork {
   return {
     numPieces: tools.numPieces,
     shares: numHosts > 1,
-    lends: tools.lends,
+    lends: tools.lends ? "untilTaken" : undefined,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       if (!tools.lend(slot)) tools.bring(at, memory.input(column, slot), bytes);

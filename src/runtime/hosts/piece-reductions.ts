@@ -10,46 +10,66 @@ const ALONE_BYTES = 16 * 1024;
 /** Up to so many bytes hosts send each other all that they have: a second round would take longer. */
 const ONE_ROUND_BYTES = 1024;
 
-/** A column's share of a piece: reduced at `at`, and whole at `to`. */
+/** A column's share of a piece, reduced at `at`. */
 interface ColumnShare extends Stretch {
   readonly piece: number;
   readonly slot: number;
+  /** Room for the whole of it: where this rank's result goes, or what lies at `at`. */
   readonly to: number;
+  /** Combines what the hosts have of it, for all that get it. @returns whether it may go on: none of them has failed */
+  readonly combine: (inputs: readonly number[]) => boolean;
+  /** The same of what is whole at `to`. */
+  readonly give: () => boolean;
 }
 
 /** What goes on between hosts, once this rank's share of a piece is reduced. `done` is called once, perhaps before it returns. */
 type Exchange = (done: () => void) => void;
 
+/** How columns share out a piece. */
+interface Columns {
+  readonly numColumns: number;
+  readonly shareOf: (bytes: number, index: number) => Stretch;
+  /** Those of this host that get the result. */
+  readonly takers: readonly number[];
+  /** Called as a piece is brought, when the slot's room is free: what the others send may come from now on. */
+  readonly exchangeOf: (share: ColumnShare) => Exchange;
+}
+
 /**
- * Each column reduces its share of a piece, and does with the same column of the other hosts what `exchangeOf` says; all
- * take the shares. Inputs that all of a host can read are not copied, and shares become whole in outputs that they can read.
- * @param exchangeOf called as a piece is brought, when the slot's room is free: what the others send may come from now on
+ * Each column reduces its share of a piece, and does with the same column of the other hosts what `exchangeOf` says; then all have
+ * the shares. Inputs that all of a host can read are not copied, and where results can be written by all, a column writes its share
+ * into them: it has just read the same lines of the inputs, and whoever took it would fetch it from that column's cache.
  */
-function byColumns(
-  tools: PieceTools,
-  numColumns: number,
-  shareOf: (bytes: number, index: number) => Stretch,
-  exchangeOf: (share: ColumnShare) => Exchange,
-): PieceWork {
+function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf }: Columns): PieceWork {
   const { memory, layout } = tools.parts;
   const { column } = layout;
   const hasExchange = column < numColumns && tools.numHosts > 1;
   const exchanges: Exchange[] = [];
+  /** Writes a share for all that get it. */
+  const deliver = (slot: number, at: number, write: (to: readonly number[]) => void): boolean => {
+    const to = tools.targets(slot, takers, at);
+    return to.length === 0 || memory.write(() => write(to));
+  };
   return {
     numPieces: tools.numPieces,
     shares: true,
-    lends: tools.lends,
+    lends: tools.lends ? "untilShared" : undefined,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       if (!tools.lend(slot)) tools.bring(at, memory.input(column, slot), bytes);
       if (!hasExchange) return;
       const share = shareOf(bytes, column);
+      const from = at + share.at;
+      const reducedAt = memory.output(column, slot);
+      const to = tools.lentOutput > 0 ? tools.lentOutput + from : reducedAt;
       exchanges[slot] = exchangeOf({
         piece,
         slot,
-        at: memory.output(column, slot),
-        to: tools.outputOf(column, slot, at + share.at),
+        at: reducedAt,
+        to,
         bytes: share.bytes,
+        combine: (inputs) => deliver(slot, from, (all) => tools.reduceHosts(inputs, all, share.bytes)),
+        give: () => deliver(slot, from, (all) => tools.copyTo(to, all, share.bytes)),
       });
     },
     work: (piece, slot, done) => {
@@ -59,19 +79,20 @@ function byColumns(
       }
       const { at, bytes } = tools.piece(piece);
       const share = shareOf(bytes, column);
-      const to = hasExchange ? memory.output(column, slot) : tools.outputOf(column, slot, at + share.at);
-      if (!tools.reduceRow(slot, at + share.at, share.at, to, share.bytes)) return;
+      const from = at + share.at;
+      const reduce = (to: number | readonly number[]) => tools.reduceRow(slot, from, share.at, to, share.bytes);
       const exchange = exchanges[slot];
-      if (exchange === undefined) done();
-      else exchange(done);
+      if (exchange === undefined) {
+        if (deliver(slot, from, reduce)) done();
+      } else if (reduce(memory.output(column, slot))) exchange(done);
     },
     take: (piece, slot) => {
+      if (tools.lentOutput > 0 || !takers.includes(column)) return;
       const { at, bytes } = tools.piece(piece);
       for (let i = 0; i < numColumns; i++) {
         const index = (column + i) % numColumns;
         const share = shareOf(bytes, index);
-        if (index === column && tools.lentOutput > 0) continue;
-        tools.take(tools.outputOf(index, slot, at + share.at), at + share.at, share.bytes);
+        tools.take(memory.output(index, slot), at + share.at, share.bytes);
       }
     },
   };
@@ -79,30 +100,34 @@ function byColumns(
 
 /**
  * All-reduce. Large pieces: each column reduces its share of the piece, all-reduces it with the same column of the other
- * hosts, and all take the shares. Small ones: every rank reduces the whole piece, and does the same with its column.
+ * hosts, and all get the shares. Small ones: every rank reduces the whole piece, and does the same with its column.
  */
 export function allReducePieces(parts: PieceCallParts): PieceWork {
   const tools = new PieceTools(parts, PIECE_BYTES);
   const { memory, layout } = parts;
+  const { column } = layout;
   const { numHosts, row } = tools;
   const numColumns = numHosts === 1 ? row.length : layout.numColumns;
   const isAlone = parts.partBytes * row.length <= ALONE_BYTES && layout.isEven;
-  const shareOf = (bytes: number, index: number) =>
-    isAlone ? { at: 0, bytes } : tools.share(bytes, index, numColumns);
-  const work = byColumns(tools, numColumns, shareOf, (share) => allReduceColumn(tools, share));
+  const work = byColumns(tools, {
+    numColumns,
+    shareOf: (bytes, index) => (isAlone ? { at: 0, bytes } : tools.share(bytes, index, numColumns)),
+    takers: isAlone ? [column] : row.map((_, member) => member),
+    exchangeOf: (share) => allReduceColumn(tools, share),
+  });
   if (!isAlone) return work;
   return {
     ...work,
     shares: false,
     take: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
-      tools.take(memory.output(layout.column, slot), at, bytes);
+      if (tools.lentOutput === 0) tools.take(memory.output(column, slot), at, bytes);
     },
   };
 }
 
 /** All-reduces a stretch of this host's memory with the same column of the other hosts. */
-function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: ColumnShare): Exchange {
+function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combine, give }: ColumnShare): Exchange {
   const { memory, messages, layout } = tools.parts;
   const { numHosts, otherHosts } = tools;
   const { host, column } = layout;
@@ -125,8 +150,7 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: Colu
       // What is sent must stay as it is until it has left.
       messages.send(piece, 0, sends, () =>
         whenThere(() => {
-          tools.reduceHosts(inputs, to, bytes);
-          done();
+          if (combine(inputs)) done();
         }),
       );
     };
@@ -142,35 +166,37 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: Colu
       whenCutsThere(() => {
         tools.reduceHosts(inputs, to + mine.at, mine.bytes);
         const results = otherHosts.map((other) => tools.parcel(peer(other), to + mine.at, mine.bytes));
-        messages.send(piece, 1, results, () => whenResultsThere(done));
+        messages.send(piece, 1, results, () =>
+          whenResultsThere(() => {
+            if (give()) done();
+          }),
+        );
       }),
     );
 }
 
-/** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root takes them. */
+/** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root gets them. */
 export function reducePieces(parts: PieceCallParts): PieceWork {
-  const { layout, messages, root, rank } = parts;
+  const { layout, messages, root } = parts;
   const numHosts = layout.hosts.length;
   const numColumns = numHosts === 1 ? (layout.hosts[0]?.length ?? 1) : layout.numColumns;
   // What the other hosts send of a share must fit what a rank has for itself.
   const tools = new PieceTools(parts, numHosts === 1 ? PIECE_BYTES : wholeLines(PIECE_BYTES / numHosts) * numColumns);
-  const shareOf = (bytes: number, index: number) => tools.share(bytes, index, numColumns);
-  const work = byColumns(tools, numColumns, shareOf, (share) => (done) => {
-    const send = () => reduceColumn(tools, share, done);
-    // Ranks that only give end when they have heard of everybody all the same.
-    if (share.piece === 0) messages.meet(send);
-    else send();
-  });
-  return {
-    ...work,
-    take: (piece, slot) => {
-      if (rank === root) work.take(piece, slot);
+  return byColumns(tools, {
+    numColumns,
+    shareOf: (bytes, index) => tools.share(bytes, index, numColumns),
+    takers: tools.row.flatMap((rank, member) => (rank === root ? [member] : [])),
+    exchangeOf: (share) => (done) => {
+      const send = () => reduceColumn(tools, share, done);
+      // Ranks that only give end when they have heard of everybody all the same.
+      if (share.piece === 0) messages.meet(send);
+      else send();
     },
-  };
+  });
 }
 
-/** Reduces a stretch of this host's memory with the same column of the other hosts, into that of the root's host. */
-function reduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: ColumnShare, done: () => void): void {
+/** Reduces a stretch of this host's memory with the same column of the other hosts, for the root, on its host. */
+function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, combine }: ColumnShare, done: () => void): void {
   const { memory, messages, layout, root } = tools.parts;
   const { host, hosts, column } = layout;
   const rootHost = hosts.findIndex((row) => row.includes(root));
@@ -183,8 +209,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, to, bytes }: ColumnS
   const receives = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
   messages.swap(piece, 0, [], receives, () => {
     const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
-    tools.reduceHosts(inputs, to, bytes);
-    done();
+    if (combine(inputs)) done();
   });
 }
 
@@ -202,7 +227,7 @@ export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
   return {
     numPieces: tools.numPieces,
     shares: false,
-    lends: tools.lends,
+    lends: tools.lends ? "untilTaken" : undefined,
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       const to = memory.input(column, slot);

@@ -14,8 +14,11 @@ export interface PieceWork {
   readonly numPieces: number;
   /** A rank takes what others of its host have ready: it waits until all have. */
   readonly shares: boolean;
-  /** The others may read this rank's tensors: it ends when all have done with them. */
-  readonly lends?: boolean;
+  /**
+   * The others may read or write this rank's tensors: it ends when all have done with them, which is when they have shared
+   * their pieces, or when they have taken them.
+   */
+  readonly lends?: "untilShared" | "untilTaken" | undefined;
   bring(piece: number, slot: number): void;
   /** All of the host have brought it. `done` is called once, perhaps before it returns. */
   work(piece: number, slot: number, done: () => void): void;
@@ -57,7 +60,7 @@ export class PieceRun implements HostActivity {
   }
 
   stop(): void {
-    if (!this.#isOver && !this.#hasEnded() && this.#work.lends === true) this.#place.memory.withdraw();
+    if (!this.#isOver && !this.#hasEnded() && this.#work.lends !== undefined) this.#place.memory.withdraw();
     this.#isOver = true;
     this.#place.activities.delete(this);
     this.sleeps(false);
@@ -87,7 +90,9 @@ export class PieceRun implements HostActivity {
     const { memory } = this.#place;
     // What was read of a member that has failed may be anything: the failure comes from that member.
     if (this.#taken < numPieces || memory.someWithdrew) return false;
-    return lends !== true || memory.haveTold(COUNT.taken, this.#first + numPieces);
+    // And so may what others wrote where this rank does not see it any more.
+    if (lends !== undefined && memory.keepsTensors) return false;
+    return lends !== "untilTaken" || memory.haveTold(COUNT.taken, this.#first + numPieces);
   }
 
   #step(): boolean {

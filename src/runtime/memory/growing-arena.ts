@@ -6,7 +6,7 @@
 import { closeSync, statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import { FormatError } from "../../core/index.ts";
-import { mapSharedOver } from "../../foreign/native/index.ts";
+import { mapPrivateOver, mapSharedOver } from "../../foreign/native/index.ts";
 import {
   createMappedFile,
   extendMappedFile,
@@ -35,6 +35,11 @@ export interface OpenArena {
   reserve(fromBytes: number, toBytes: number): void;
   /** Maps it over another memory too, from a byte of that on. @returns lets it go there @throws NativeError */
   mapOver(memory: SharedArrayBuffer, atByte: number): () => void;
+  /**
+   * Puts memory that is this process's alone in the place of a stretch, with what is there now: what others write there afterwards
+   * does not come here. Both ends are on page boundaries. @throws NativeError
+   */
+  keep(fromBytes: number, toBytes: number): void;
   /** Whether the folder has so much room now. */
   hasRoom(bytes: number): boolean;
   /** Closes the file; what is mapped stays. Idempotent. */
@@ -88,6 +93,7 @@ export function openGrowingArena(arena: GrowingArena, memory: SharedArrayBuffer)
   return {
     extend: (fromBytes, toBytes) => extendMappedFile(fd, fromBytes, toBytes),
     reserve: (fromBytes, toBytes) => reserveInFile(fd, fromBytes, toBytes),
+    keep: (fromBytes, toBytes) => mapPrivateOver(memory, fromBytes, toBytes),
     mapOver: (other, atByte) => mapSharedOver(other, fd, limitBytes, atByte),
     hasRoom: (bytes) => {
       try {

@@ -13,6 +13,7 @@ function roomOf(sizeBytes: number, limits: { readonly freeBytes?: number; readon
     close: () => {},
     release: () => {},
     mapOver: () => () => {},
+    keep: () => {},
     hasRoom: (bytes: number) => bytes <= (limits.freeBytes ?? Number.MAX_VALUE),
     reserve: (from: number, to: number) => {
       if (to > (limits.failsFrom ?? Number.MAX_VALUE)) throw new Error("ENOSPC");

@@ -37,6 +37,7 @@ export class TensorRoom {
   readonly #list: FreeList;
   /** Up to where the file has room. What lies behind it must not be touched. */
   #reservedTo: number;
+  #isKept = false;
   readonly #collected: FinalizationRegistry<number>;
 
   constructor(place: RoomPlace) {
@@ -49,7 +50,7 @@ export class TensorRoom {
 
   /** Memory of zeros for a tensor; `undefined` where there is no room for it. */
   allocate(sizeBytes: number): RoomBlock | undefined {
-    if (sizeBytes < (this.#place.leastBytes ?? 0)) return undefined;
+    if (this.#isKept || sizeBytes < (this.#place.leastBytes ?? 0)) return undefined;
     const at = this.#list.take(sizeBytes);
     if (at === undefined) return undefined;
     const wasUsed = Math.min(at + sizeBytes, this.#reservedTo);
@@ -68,7 +69,14 @@ export class TensorRoom {
   /** Whether it holds a stretch, by its offset. */
   holds(at: number, sizeBytes: number): boolean {
     const { from, to } = this.#place;
-    return at >= from && at + sizeBytes <= to;
+    return !this.#isKept && at >= from && at + sizeBytes <= to;
+  }
+
+  /** Takes all that it has given out of the others' reach, as it is, and gives no more. */
+  keep(): void {
+    const { arena, from } = this.#place;
+    arena.keep(from, this.#reservedTo);
+    this.#isKept = true;
   }
 
   /** Ends what `allocate` gave, and all views of it. */

@@ -19,26 +19,31 @@ export class ArenaReducer {
     this.#words = new Int32Array(memory.buffer);
     this.#reduce = reduceOn(memory);
     this.#context = allocate(CONTEXT.sizeBytes);
-    this.#inTable = allocate(4 * (ranks + 1));
+    this.#inTable = allocate(4 * (2 * ranks + 1));
     this.#outTable = this.#inTable + 4 * ranks;
     initContext(memory.buffer, this.#context);
   }
 
-  /** Reduces `length` bytes of all ranks' inputs, in order. The output may be an input. @param divisor of an average */
+  /**
+   * Reduces `length` bytes of all ranks' inputs, in order, to one output or several. An output may be an input.
+   * @param divisor of an average
+   */
   run(
     dtype: DType,
     redop: ReduceOp,
     inputs: readonly number[],
-    output: number,
+    output: number | readonly number[],
     length: number,
     divisor = inputs.length,
   ): void {
     this.#words.set(inputs, this.#inTable / 4);
-    this.#words[this.#outTable / 4] = output;
-    this.runTables(dtype, redop, this.#inTable, inputs.length, this.#outTable, length, divisor);
+    const numOutputs = typeof output === "number" ? 1 : output.length;
+    if (typeof output === "number") this.#words[this.#outTable / 4] = output;
+    else this.#words.set(output, this.#outTable / 4);
+    this.runTables(dtype, redop, this.#inTable, inputs.length, this.#outTable, length, divisor, numOutputs);
   }
 
-  /** The same, where the addresses of the inputs, and of the output, are in the arena already. */
+  /** The same, where the addresses of the inputs, and of the outputs, are in the arena already. */
   runTables(
     dtype: DType,
     redop: ReduceOp,
@@ -47,12 +52,13 @@ export class ArenaReducer {
     outTable: number,
     length: number,
     divisor = numInputs,
+    numOutputs = 1,
   ): void {
     const op = kernelOp(redop);
     if (typeof redop === "object") setParameter(this.#buffer, this.#context, dtype, op, redop.scalar);
     else if (op === "avg") setParameter(this.#buffer, this.#context, dtype, op, divisor);
     const kernel = KERNEL_INDEX[dtype][op] as number;
-    this.#reduce(kernel, inTable, numInputs, outTable, 1, 0, length, this.#context);
+    this.#reduce(kernel, inTable, numInputs, outTable, numOutputs, 0, length, this.#context);
   }
 }
 
