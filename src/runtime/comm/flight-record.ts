@@ -2,6 +2,7 @@
  * The flight recorder's dump: the last operations of every rank, with enough around them to be read alone, on another
  * machine, with ranks missing. `chorale doctor --flight` explains it.
  */
+import { hostname } from "node:os";
 
 export const FLIGHT_SCHEMA_VERSION = 1;
 
@@ -47,4 +48,22 @@ export interface FlightDump {
   readonly pid: number;
   readonly groups: readonly { readonly name: string; readonly ranks: readonly number[]; readonly failure: unknown }[];
   readonly ranks: readonly FlightRank[];
+}
+
+/** A dump that this process writes of a world. */
+export function flightDump(
+  { backend, generation, worldSize }: Pick<FlightDump, "backend" | "generation" | "worldSize">,
+  groups: FlightDump["groups"],
+  rankOf: (rank: number) => FlightRank,
+): FlightDump {
+  return {
+    schemaVersion: FLIGHT_SCHEMA_VERSION,
+    backend,
+    generation,
+    worldSize,
+    host: hostname(),
+    pid: process.pid,
+    groups,
+    ranks: Array.from({ length: worldSize }, (_, rank) => rankOf(rank)),
+  };
 }

@@ -96,6 +96,7 @@ export {
   type FlightDump,
   type FlightEntry,
   type FlightRank,
+  flightDump,
 } from "./flight-record.ts";
 export {
   GroupCommunicator,

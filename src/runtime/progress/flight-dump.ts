@@ -1,6 +1,5 @@
 /** The flight recorder's dump of a world that has a control segment: it is read from there, also of ranks that are dead. */
-import { hostname } from "node:os";
-import { describeWords, FLIGHT_SCHEMA_VERSION, type FlightDump, type FlightEntry, unpackCall } from "../comm/index.ts";
+import { describeWords, type FlightDump, type FlightEntry, flightDump, unpackCall } from "../comm/index.ts";
 import { COLLECTIVE, type ControlSegment, type FlightNote, type GroupControl, LANE_RING } from "../memory/index.ts";
 import { IN_BATCH, placeOf } from "./call-sequence.ts";
 
@@ -16,20 +15,14 @@ export function dumpSegment(
 ): FlightDump {
   const groups = segment?.groups() ?? [];
   const failure = segment?.failure;
-  return {
-    schemaVersion: FLIGHT_SCHEMA_VERSION,
-    ...world,
-    host: hostname(),
-    pid: process.pid,
-    groups: groups.map(({ name, ranks, control }) => ({ name, ranks, failure: control.failure })),
-    ranks: Array.from({ length: world.worldSize }, (_, rank) => ({
-      rank,
-      failed: failure?.code === "RANK_FAILED" && failure.rank === rank ? failure.cause : undefined,
-      entries: groups.flatMap(({ name, ranks, control }) =>
-        ranks.includes(rank) && isTold(rank) ? entriesOf(name, control, ranks.indexOf(rank)) : [],
-      ),
-    })),
-  };
+  const heads = groups.map(({ name, ranks, control }) => ({ name, ranks, failure: control.failure }));
+  return flightDump(world, heads, (rank) => ({
+    rank,
+    failed: failure?.code === "RANK_FAILED" && failure.rank === rank ? failure.cause : undefined,
+    entries: groups.flatMap(({ name, ranks, control }) =>
+      ranks.includes(rank) && isTold(rank) ? entriesOf(name, control, ranks.indexOf(rank)) : [],
+    ),
+  }));
 }
 
 /** Of a call that has just been published. */

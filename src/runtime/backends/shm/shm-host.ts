@@ -1,9 +1,8 @@
 /** The launcher's side of a world: it makes the memory, keeps it mapped, says who died and reads what ranks did last. */
 import { availableParallelism } from "node:os";
-import type { FlightDump, HostSpec } from "../../comm/index.ts";
+import { type FlightDump, flightDump, type HostSpec } from "../../comm/index.ts";
 import { MAX_PAGES, PAGE_BYTES } from "../../executor/internal.ts";
 import { createGrowingArena, removeGrowingArena } from "../../memory/index.ts";
-import { dumpSegment } from "../../progress/index.ts";
 import {
   beginWorld,
   buryRank,
@@ -79,6 +78,10 @@ export function buryShmRank({ arena }: ShmHandle, rank: number): void {
 export function readShmFlight({ arena, ranks, generation }: ShmHandle): FlightDump {
   const open = made.get(arena.path);
   return open === undefined
-    ? dumpSegment(undefined, { backend: "shm", generation, worldSize: ranks })
+    ? flightDump({ backend: "shm", generation, worldSize: ranks }, [], (rank) => ({
+        rank,
+        failed: undefined,
+        entries: [],
+      }))
     : dumpFlight(open.world);
 }

@@ -1,10 +1,10 @@
 /** The launcher's side of a tcp world: the secret of its ranks, and the folder in which they keep their flight logs. */
 import { createHmac, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { hostname, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { FormatError, invariant } from "../../../core/index.ts";
-import { FLIGHT_SCHEMA_VERSION, type FlightDump, type HostSpec } from "../../comm/index.ts";
+import { type FlightDump, flightDump, type HostSpec } from "../../comm/index.ts";
 import { createHostTensors } from "../../hosts/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../../memory/index.ts";
 import { readFlightLog } from "./flight-log.ts";
@@ -87,25 +87,21 @@ export const flightFile = (folder: string, rank: number): string => join(folder,
 export function readTcpFlight({ ranks, generation, flightFolder }: TcpHandle): FlightDump {
   // A rank that died before its first call is of the world all the same; of other groups only their calls tell.
   const groups = new Map<string, readonly number[]>([["world", Array.from({ length: ranks }, (_, rank) => rank)]]);
-  const all = Array.from({ length: ranks }, (_, rank) => {
-    const entries = flightFolder === undefined ? [] : readLog(flightFile(flightFolder, rank));
-    for (const { group } of entries)
+  const entries = Array.from({ length: ranks }, (_, rank) =>
+    flightFolder === undefined ? [] : readLog(flightFile(flightFolder, rank)),
+  );
+  for (const [rank, calls] of entries.entries())
+    for (const { group } of calls)
       groups.set(
         group,
         [...(groups.get(group) ?? []), rank].filter((r, i, list) => list.indexOf(r) === i),
       );
-    return { rank, failed: failed.get(flightFolder ?? "")?.get(rank), entries };
-  });
-  return {
-    schemaVersion: FLIGHT_SCHEMA_VERSION,
-    backend: "tcp",
-    generation,
-    worldSize: ranks,
-    host: hostname(),
-    pid: process.pid,
-    groups: [...groups].map(([name, members]) => ({ name, ranks: members, failure: undefined })),
-    ranks: all,
-  };
+  const heads = [...groups].map(([name, members]) => ({ name, ranks: members, failure: undefined }));
+  return flightDump({ backend: "tcp", generation, worldSize: ranks }, heads, (rank) => ({
+    rank,
+    failed: failed.get(flightFolder ?? "")?.get(rank),
+    entries: entries[rank] ?? [],
+  }));
 }
 
 function readLog(path: string) {

@@ -2,12 +2,12 @@
  * The flight recorder: a ring of the last operations of each rank, in shared memory, so that any rank, or the
  * launcher, can say what a dead or silent one did last. Entries cost a handful of stores.
  */
-import { hostname } from "node:os";
 import {
   describeWords,
-  FLIGHT_SCHEMA_VERSION,
   type FlightDump,
   type FlightEntry,
+  type FlightRank,
+  flightDump,
   unpackCall,
 } from "../../comm/index.ts";
 import { Heap } from "./heap.ts";
@@ -162,7 +162,7 @@ export function dumpFlight(handle: SharedWorld): FlightDump {
   };
   // A rank that was killed within the heap holds its lock: better a dump without groups than none.
   heap.tryLocked(readGroups, PATIENCE_MS);
-  const ranks = Array.from({ length: handle.ranks }, (_, rank) => {
+  const rankOf = (rank: number): FlightRank => {
     const count = words[(rankBlock(rank) + RANK.flightCount) / 4]!;
     const entries = Array.from({ length: RANK.flightEntries }, (_, i): FlightEntry[] => {
       // The oldest stands where the next one will.
@@ -183,15 +183,7 @@ export function dumpFlight(handle: SharedWorld): FlightDump {
       return [entry];
     }).flat();
     return { rank, failed: causeOf(words, rank), entries };
-  });
-  return {
-    schemaVersion: FLIGHT_SCHEMA_VERSION,
-    backend: handle.kind,
-    generation: handle.generation,
-    worldSize: handle.ranks,
-    host: hostname(),
-    pid: process.pid,
-    groups,
-    ranks,
   };
+  const { kind, generation, ranks } = handle;
+  return flightDump({ backend: kind, generation, worldSize: ranks }, groups, rankOf);
 }
