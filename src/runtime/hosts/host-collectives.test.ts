@@ -10,7 +10,7 @@ import { HostAddresses, type WorldTerm, worldTensor } from "../memory/index.ts";
 import { ColumnMessages } from "./column-messages.ts";
 import { hostMark } from "./host-identity.ts";
 import { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
-import { createHostMemory, HostMemory, PIECE_BYTES } from "./host-memory.ts";
+import { createHostMemory, HostMemory, PIECE_BYTES, pieceBytesFor } from "./host-memory.ts";
 import { HostPlace } from "./host-place.ts";
 import { createHostTensors, HostTensors } from "./host-tensors.ts";
 import type { PieceCallParts } from "./piece-call.ts";
@@ -42,9 +42,9 @@ class Members {
   readonly paths: readonly string[];
   readonly tensors: readonly HostTensors[];
 
-  constructor(marks: readonly string[]) {
+  constructor(marks: readonly string[], pieceBytes: number = PIECE_BYTES.plain) {
     this.layouts = marks.map((_, me) => layoutOf(marks, me));
-    const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, folder));
+    const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, pieceBytes, folder));
     this.paths = arenas.map(({ path }) => path);
     const size = marks.length;
     const files = arenas.map(() => createHostTensors(folder, TENSOR_BYTES));
@@ -55,13 +55,14 @@ class Members {
     this.tensors = tensors;
     this.places = this.layouts.map((layout, rank) => {
       const arena = arenas[layout.host] as (typeof arenas)[number];
-      const memory = new HostMemory(
+      const memory = new HostMemory({
         arena,
-        ownRow(layout).length,
-        layout.column,
-        size,
-        areShared[rank] === true ? tensors[rank] : undefined,
-      );
+        members: ownRow(layout).length,
+        me: layout.column,
+        maxInputs: size,
+        pieceBytes,
+        tensors: areShared[rank] === true ? tensors[rank] : undefined,
+      });
       memory.sharesTensors = memory.hasTensors;
       return new HostPlace({ layout, memory, activities: new Set() });
     });
@@ -135,14 +136,14 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
       [5, 3],
       [8, 4],
     ] as const) {
-      members = new Members(marksOf(random, size, hosts));
+      members = new Members(marksOf(random, size, hosts), random.pick([PIECE_BYTES.plain, PIECE_BYTES.large]));
       for (let round = 0; round < 6; round++) {
         const op = random.pick(Object.keys(WORKS)) as CollectiveName;
         const dtype = random.pick(["f32", "i32", "u8", "f64"] as const);
         const redop: ReduceOp = random.pick(["sum", "max", "avg", "prod"]);
         const pieces = random.pick([0, 0, 0, 0.2, size > 4 ? 0.2 : 0.6, 2.3]);
         const isParted = op === "all_gather" || op === "reduce_scatter";
-        const partBytes = (pieces * PIECE_BYTES) / (isParted && pieces > 1 ? size : 1);
+        const partBytes = (pieces * PIECE_BYTES.plain) / (isParted && pieces > 1 ? size : 1);
         const count = 1 + random.below(40) + Math.floor(partBytes / sizeOf(dtype));
         const root = random.below(size);
         const [given, got] = [
@@ -357,8 +358,8 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
   });
 
   it("cut what crosses hosts into a piece for each slot, from 256 KiB on, and keep pieces of one host whole", () => {
-    const numPieces = (marks: readonly string[], partBytes: number) => {
-      const together = new Members(marks);
+    const numPieces = (marks: readonly string[], partBytes: number, rooms: readonly number[] = []) => {
+      const together = new Members(marks, pieceBytesFor(layoutOf(marks, 0), rooms));
       const { layout, memory } = together.places[0] as HostPlace;
       const messages = new ColumnMessages(new MessageExchange(new Random(seed)).of(0), layout);
       const span = new HostAddresses().span(together.array(0, "f32", partBytes / 4, false));
@@ -370,6 +371,10 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     const sizes = [4096, 2 ** 17, 2 ** 18, 2 ** 19, 2 ** 20, 2 ** 22];
     expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes))).toEqual([1, 1, 1, 2, 4, 8]);
     expect(sizes.map((bytes) => numPieces(["a", "a"], bytes))).toEqual([1, 1, 1, 1, 2, 8]);
+    // Of 256 MiB each, on hosts of two, the slots take a sixteenth.
+    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes, [8, 8, 8, 8]))).toEqual([1, 1, 1, 2, 4, 4]);
+    expect(numPieces(["a", "a", "b", "b"], 2 ** 22, [8, 8, 8, 7])).toBe(8);
+    expect(numPieces(["a", "a"], 2 ** 22, [20, 20])).toBe(8);
   });
 
   it("takes the file's name away when the last has mapped it, and says of another call whose it is", () => {

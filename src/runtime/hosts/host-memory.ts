@@ -4,6 +4,7 @@
  * that the reduction kernels work on all of it; behind it is room that is the rank's own, and then the tensors that the ranks of
  * the host can read of each other (host-tensors.ts), where they have any.
  */
+import { statfsSync } from "node:fs";
 import { addressOf, copyMemory, type MemoryCopy } from "../../foreign/native/index.ts";
 import { ArenaReducer, MAX_PAGES, newSharedMemory, PAGE_BYTES } from "../executor/internal.ts";
 import type { Fingerprint } from "../memory/index.ts";
@@ -15,21 +16,26 @@ import {
   type SharedArena,
   type Span,
 } from "../memory/index.ts";
+import type { HostLayout } from "./host-layout.ts";
 import type { HostTensors } from "./host-tensors.ts";
 
 /** Pieces that may be under way. */
 export const NUM_SLOTS = 4;
-/** Most bytes of a piece of a rank's input, and of what it reduces or receives of one: smaller ones are more messages. */
-export const PIECE_BYTES = 512 * 1024;
+/**
+ * Most bytes of a piece of a rank's input, and of what it reduces or receives of one: smaller ones are more messages. Large ones are
+ * for groups over several hosts, all of which have room for them: see `pieceBytesFor`.
+ */
+export const PIECE_BYTES = { plain: 512 * 1024, large: 1024 * 1024 } as const;
+/** Of the folder, for each member of a host: its slots of large pieces take a sixteenth of it. */
+const LARGE_ROOM_MIB = 128;
 /** Cache lines are as long, or shorter. */
 export const LINE_BYTES = 128;
 /** Below it lies what counts who has come. */
 const LINES_AT = LINE_BYTES;
-const SLOT_BYTES = 2 * PIECE_BYTES;
 /** The rank's own of a slot: what it receives of other hosts, each from a line on. */
-const OWN_SLOT_BYTES = PIECE_BYTES + 256 * LINE_BYTES;
+const ownSlotBytes = (pieceBytes: number) => pieceBytes + 256 * LINE_BYTES;
 /** And the tables of the kernels. */
-const OWN_BYTES = NUM_SLOTS * OWN_SLOT_BYTES + 64 * 1024;
+const ownBytes = (pieceBytes: number) => NUM_SLOTS * ownSlotBytes(pieceBytes) + 64 * 1024;
 
 /** What members count: pieces that they have brought, have ready for the others, and have done with. */
 export const COUNT = { brought: 0, shared: 1, taken: 2 } as const;
@@ -52,18 +58,51 @@ const MOST_WRITE_MS = 200;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
 const partsAt = (members: number) => LINES_AT + members * LINE_BYTES;
-const fileBytes = (members: number) => PAGE_BYTES * pages(partsAt(members) + members * NUM_SLOTS * SLOT_BYTES);
+const fileBytes = (members: number, pieceBytes: number) =>
+  PAGE_BYTES * pages(partsAt(members) + members * NUM_SLOTS * 2 * pieceBytes);
+
+/** How much room a folder of this host has for files that its ranks map, as the power of two of MiB below; 0 where nobody knows. */
+export function roomOf(folder = "/dev/shm"): number {
+  try {
+    const { bavail, bsize } = statfsSync(folder);
+    return Math.max(0, Math.floor(Math.log2((bavail * bsize) / 2 ** 20)));
+  } catch {
+    return 0;
+  }
+}
+
+/** Most bytes of a group's pieces. @param rooms what `roomOf` says at each member, by group rank */
+export function pieceBytesFor({ hosts }: HostLayout, rooms: readonly number[]): number {
+  const isRoomy = hosts.every((row) => row.every((member) => 2 ** (rooms[member] ?? 0) >= LARGE_ROOM_MIB * row.length));
+  return hosts.length > 1 && isRoomy ? PIECE_BYTES.large : PIECE_BYTES.plain;
+}
 
 /** Makes the file of a group's members on this host. @param folder where, if anywhere @throws OutOfMemoryError */
-export const createHostMemory = (members: number, folder: string | undefined): SharedArena =>
-  createSharedArena(fileBytes(members), folder);
+export const createHostMemory = (members: number, pieceBytes: number, folder: string | undefined): SharedArena =>
+  createSharedArena(fileBytes(members, pieceBytes), folder);
 
 /** The file that another member made, by its path. */
-export const hostMemoryAt = (path: string, members: number): SharedArena => ({ path, sizeBytes: fileBytes(members) });
+export const hostMemoryAt = (path: string, members: number, pieceBytes: number): SharedArena => ({
+  path,
+  sizeBytes: fileBytes(members, pieceBytes),
+});
+
+export interface HostMemoryParts {
+  readonly arena: SharedArena;
+  readonly members: number;
+  /** This rank's place among them. */
+  readonly me: number;
+  /** Most inputs of a reduction. */
+  readonly maxInputs: number;
+  readonly pieceBytes: number;
+  readonly tensors?: HostTensors | undefined;
+}
 
 export class HostMemory {
   readonly copy: MemoryCopy;
   readonly reducer: ArenaReducer;
+  /** Most bytes of a piece. */
+  readonly pieceBytes: number;
   /** Where all of it begins in this process. */
   readonly address: number;
   readonly #arena: SharedArena;
@@ -81,9 +120,10 @@ export class HostMemory {
   sharesTensors = false;
 
   /** @throws FormatError, NativeError, UnavailableError, RangeError where no memory is left */
-  constructor(arena: SharedArena, members: number, me: number, maxInputs: number, tensors?: HostTensors) {
+  constructor({ arena, members, me, maxInputs, pieceBytes, tensors }: HostMemoryParts) {
     this.copy = copyMemory();
-    const basePages = pages(arena.sizeBytes) + pages(OWN_BYTES);
+    this.pieceBytes = pieceBytes;
+    const basePages = pages(arena.sizeBytes) + pages(ownBytes(pieceBytes));
     const tensorPages = pages(tensors?.limitBytes ?? 0);
     this.#tensors = basePages + tensorPages > MAX_PAGES ? undefined : tensors;
     this.#tensorsAt = basePages * PAGE_BYTES;
@@ -98,7 +138,7 @@ export class HostMemory {
     this.#members = members;
     this.#me = me;
     this.#ownAt = arena.sizeBytes;
-    let free = arena.sizeBytes + NUM_SLOTS * OWN_SLOT_BYTES;
+    let free = arena.sizeBytes + NUM_SLOTS * ownSlotBytes(pieceBytes);
     this.reducer = new ArenaReducer(memory, maxInputs, (bytes) => {
       const at = free;
       free += Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
@@ -108,17 +148,17 @@ export class HostMemory {
 
   /** Where a member's piece of its input lies in a slot. */
   input(member: number, slot: number): number {
-    return partsAt(this.#members) + (member * NUM_SLOTS + slot) * SLOT_BYTES;
+    return partsAt(this.#members) + (member * NUM_SLOTS + slot) * 2 * this.pieceBytes;
   }
 
   /** Where it has what it reduced, or received for the others. */
   output(member: number, slot: number): number {
-    return this.input(member, slot) + PIECE_BYTES;
+    return this.input(member, slot) + this.pieceBytes;
   }
 
   /** Room for what this rank alone needs of a piece. */
   own(slot: number): number {
-    return this.#ownAt + slot * OWN_SLOT_BYTES;
+    return this.#ownAt + slot * ownSlotBytes(this.pieceBytes);
   }
 
   bytes(at: number, length: number): Uint8Array {

@@ -20,11 +20,8 @@ import {
 const MAX_BYTES = 3 * 2 ** 30;
 /** With less there is no use in it. */
 const LEAST_BYTES = 16 * 2 ** 20;
-/**
- * Parts from here on are read where they lie, if they can be. With smaller ones that is slower than copying them, by a quarter at most
- * (bench/results/tcp-gloo-hosts-16-cores-2026-11-28.md).
- */
-const LEAST_LENT_BYTES = 4 * 2 ** 20;
+/** Parts from here on are read and written where they lie, if they can be: what it takes to meet counts more with smaller ones. */
+const LEAST_LENT_BYTES = 256 * 1024;
 /** What stands before the tensors: the word that counts who has come. */
 const FIRST_BYTES = PAGE_BYTES;
 const COME_WORD = 0;

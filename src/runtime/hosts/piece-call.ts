@@ -4,7 +4,7 @@ import type { DType, ReduceOp } from "../../core/index.ts";
 import { isReadableMeanwhile, type Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
-import { type HostMemory, LINE_BYTES, NUM_SLOTS, OFFER, PIECE_BYTES } from "./host-memory.ts";
+import { type HostMemory, LINE_BYTES, NUM_SLOTS, OFFER } from "./host-memory.ts";
 
 export interface PieceCallParts {
   readonly op: CollectiveName;
@@ -53,13 +53,13 @@ export class PieceTools {
   readonly lentInput: number;
   readonly lentOutput: number;
 
-  constructor(parts: PieceCallParts, pieceBytes: number) {
+  /** @param pieceBytes most of a piece */
+  constructor(parts: PieceCallParts, pieceBytes = parts.memory.pieceBytes) {
     this.parts = parts;
     this.numHosts = parts.layout.hosts.length;
     this.pieceBytes = Math.min(
-      PIECE_BYTES,
       wholeLines(pieceBytes),
-      this.numHosts > 1 ? overlapping(parts.partBytes) : PIECE_BYTES,
+      this.numHosts > 1 ? overlapping(parts.partBytes) : parts.memory.pieceBytes,
     );
     this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.row = parts.layout.hosts[parts.layout.host] ?? [];

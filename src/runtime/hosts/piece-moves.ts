@@ -2,7 +2,6 @@
 
 import type { ColumnMessages } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
-import { PIECE_BYTES } from "./host-memory.ts";
 import { type PieceCallParts, PieceTools, wholeLines } from "./piece-call.ts";
 import type { PieceWork } from "./piece-run.ts";
 
@@ -11,7 +10,7 @@ import type { PieceWork } from "./piece-run.ts";
  * two hosts they cut it once more: each of the others gets a cut, and passes it on.
  */
 export function broadcastPieces(parts: PieceCallParts): PieceWork {
-  const tools = new PieceTools(parts, PIECE_BYTES);
+  const tools = new PieceTools(parts);
   const { layout, memory, messages, root, rank } = parts;
   const { host, column, numColumns, hosts } = layout;
   const { numHosts } = tools;
@@ -88,7 +87,7 @@ export function allGatherPieces(parts: PieceCallParts): PieceWork {
     hosts.reduce((sum, row, other) => sum + (other === index ? 0 : Math.ceil(row.length / rowOf(index))), 0);
   // The same on all ranks: what the one that keeps most has room for.
   const mostKept = Math.max(1, ...hosts.map((_, index) => keptBy(index)));
-  const tools = new PieceTools(parts, PIECE_BYTES / mostKept);
+  const tools = new PieceTools(parts, memory.pieceBytes / mostKept);
   const { numHosts } = tools;
   const stride = wholeLines(tools.pieceBytes);
   // Of each member of another host: who of this one keeps its pieces, and where among those.

@@ -1,6 +1,5 @@
 /** All-reduce, reduce and reduce-scatter host by host: ranks combine inside their hosts first, then what the hosts have. */
 
-import { PIECE_BYTES } from "./host-memory.ts";
 import { linesFor, type PieceCallParts, PieceTools, type Stretch, wholeLines } from "./piece-call.ts";
 import type { PieceWork } from "./piece-run.ts";
 
@@ -103,7 +102,7 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
  * hosts, and all get the shares. Small ones: every rank reduces the whole piece, and does the same with its column.
  */
 export function allReducePieces(parts: PieceCallParts): PieceWork {
-  const tools = new PieceTools(parts, PIECE_BYTES);
+  const tools = new PieceTools(parts);
   const { memory, layout } = parts;
   const { column } = layout;
   const { numHosts, row } = tools;
@@ -119,6 +118,7 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
   return {
     ...work,
     shares: false,
+    lends: tools.lends ? "untilTaken" : undefined,
     take: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       if (tools.lentOutput === 0) tools.take(memory.output(column, slot), at, bytes);
@@ -136,7 +136,7 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combin
   // With two hosts each gives the other all that it has; with more, each combines its cut, and gives that to all.
   const cut = (index: number): Stretch => (numHosts === 2 ? { at: 0, bytes } : tools.share(bytes, index, numHosts));
   const mine = cut(host);
-  const stride = linesFor(PIECE_BYTES / numHosts);
+  const stride = linesFor(memory.pieceBytes / numHosts);
   const isDirect = numHosts === 2 || bytes <= ONE_ROUND_BYTES;
   const received = (other: number) => (numHosts === 2 ? own : own + other * stride);
   const inputs = Array.from({ length: numHosts }, (_, other) =>
@@ -177,11 +177,14 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combin
 
 /** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root gets them. */
 export function reducePieces(parts: PieceCallParts): PieceWork {
-  const { layout, messages, root } = parts;
+  const { layout, memory, messages, root } = parts;
   const numHosts = layout.hosts.length;
   const numColumns = numHosts === 1 ? (layout.hosts[0]?.length ?? 1) : layout.numColumns;
   // What the other hosts send of a share must fit what a rank has for itself.
-  const tools = new PieceTools(parts, numHosts === 1 ? PIECE_BYTES : wholeLines(PIECE_BYTES / numHosts) * numColumns);
+  const tools = new PieceTools(
+    parts,
+    numHosts === 1 ? memory.pieceBytes : wholeLines(memory.pieceBytes / numHosts) * numColumns,
+  );
   return byColumns(tools, {
     numColumns,
     shareOf: (bytes, index) => tools.share(bytes, index, numColumns),
@@ -205,7 +208,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, combine }: Co
     return;
   }
   const own = memory.own(slot);
-  const stride = linesFor(PIECE_BYTES / tools.numHosts);
+  const stride = linesFor(memory.pieceBytes / tools.numHosts);
   const receives = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
   messages.swap(piece, 0, [], receives, () => {
     const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
@@ -216,7 +219,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, combine }: Co
 /** Reduce-scatter: a rank combines its host's inputs for itself and for its columns elsewhere, and sends those to them. */
 export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
   const { layout, memory, messages, size, rank, partBytes } = parts;
-  const tools = new PieceTools(parts, PIECE_BYTES / size);
+  const tools = new PieceTools(parts, memory.pieceBytes / size);
   const { numHosts, row } = tools;
   const { host, column, hosts } = layout;
   const stride = tools.pieceBytes;

@@ -19,6 +19,7 @@ import {
   layoutText,
   MAX_PIECES,
   ownRow,
+  PIECE_BYTES,
   type PieceCallParts,
   type PieceWork,
   reducePieces,
@@ -166,12 +167,13 @@ export class HostsGroup implements CallServing {
   *#share(steps: Steps): Generator<void> {
     const { layout, rank, size } = this.#at;
     const row = ownRow(layout);
+    const pieceBytes = PIECE_BYTES.plain;
     const { addresses, library } = this.#mpi;
     const { api, abi, handles } = library;
     const paths = addresses.fresh(PATH_BYTES * size);
     try {
       if (layout.column === 0) {
-        this.#arena = createHostMemory(row.length, undefined);
+        this.#arena = createHostMemory(row.length, pieceBytes, undefined);
         const path = Buffer.from(this.#arena.path);
         if (path.length < PATH_BYTES) paths.bytes.set(path, PATH_BYTES * rank);
       }
@@ -189,7 +191,14 @@ export class HostsGroup implements CallServing {
     try {
       const mostInputs = Math.max(row.length, layout.hosts.length);
       if (path !== "") {
-        memory = new HostMemory(hostMemoryAt(path, row.length), row.length, layout.column, mostInputs);
+        const arena = hostMemoryAt(path, row.length, pieceBytes);
+        memory = new HostMemory({
+          arena,
+          members: row.length,
+          me: layout.column,
+          maxInputs: mostInputs,
+          pieceBytes,
+        });
       }
     } catch {
       // As before.

@@ -13,6 +13,8 @@ import {
   hostMemoryAt,
   layoutOf,
   ownRow,
+  pieceBytesFor,
+  roomOf,
 } from "../../hosts/index.ts";
 import type { SharedArena } from "../../memory/index.ts";
 import { removeSharedArena } from "../../memory/index.ts";
@@ -27,6 +29,9 @@ const SLOTS_OF_ROUND = 2 ** 20;
 const PATH_BYTES = 256;
 /** Of the name of what its tensors lie in. */
 const NAME_BYTES = 16;
+/** Where the name stands in what a rank says of itself, and behind it how much room its folder has. */
+const NAME_AT = 1 + HOST_MARK_BYTES;
+const ROOM_AT = NAME_AT + NAME_BYTES;
 /** What a rank says of the memory. */
 const MAPPED = { none: 0, memory: 1, tensors: 2 } as const;
 
@@ -69,31 +74,38 @@ export class HostSetup {
   }
 
   start(done: (setup: Setup) => void): void {
-    const { rank, size, mark, mode, tensors } = this.#parts;
-    const own = new Uint8Array(1 + HOST_MARK_BYTES + NAME_BYTES);
+    const { rank, size, mark, mode, folder, tensors } = this.#parts;
+    const own = new Uint8Array(ROOM_AT + 1);
     own[0] = HIERARCHY_MODES.indexOf(mode);
     // Who is nowhere is alone.
     own.set(mark ?? Buffer.from(`nowhere ${rank}`.padEnd(HOST_MARK_BYTES)), 1);
-    own.set(nameOf(tensors), 1 + HOST_MARK_BYTES);
+    own.set(nameOf(tensors), NAME_AT);
+    own[ROOM_AT] = roomOf(folder);
     this.#gather(0, own, (all) => {
       const modes = all.map(([first = 0]) => HIERARCHY_MODES[first] ?? "off");
       const agreed = modes.includes("off") ? "off" : modes.includes("on") ? "on" : "auto";
       const marks = all.map((bytes) => Buffer.from(bytes.subarray(1, 1 + HOST_MARK_BYTES)).toString("hex"));
       const layout = layoutOf(marks, rank);
       const isSame = (member: number) =>
-        all[member]?.subarray(1 + HOST_MARK_BYTES).every((byte, i) => byte === own[1 + HOST_MARK_BYTES + i]);
+        all[member]?.subarray(NAME_AT, ROOM_AT).every((byte, i) => byte === own[NAME_AT + i]);
       const row = ownRow(layout);
       const shared = row.length > 1 && row.every(isSame) ? tensors : undefined;
       const flat = (why: string) => this.#end(done, { layout, mode: agreed, memory: undefined, why });
       if (agreed === "off") flat("it is switched off");
       else if (layout.hosts.length === size) flat("no two ranks share a host");
-      else this.#share(layout, shared, (memory, why) => this.#end(done, { layout, mode: agreed, memory, why }));
+      else {
+        const rooms = all.map((bytes) => bytes[ROOM_AT] ?? 0);
+        this.#share(layout, pieceBytesFor(layout, rooms), shared, (memory, why) =>
+          this.#end(done, { layout, mode: agreed, memory, why }),
+        );
+      }
     });
   }
 
   /** @param tensors that all of this host have opened */
   #share(
     layout: HostLayout,
+    pieceBytes: number,
     tensors: HostTensors | undefined,
     done: (memory: HostMemory | undefined, why: string) => void,
   ): void {
@@ -103,7 +115,7 @@ export class HostSetup {
     let problem = "";
     if (layout.column === 0) {
       try {
-        this.#arena = createHostMemory(row.length, folder);
+        this.#arena = createHostMemory(row.length, pieceBytes, folder);
         path.set(Buffer.from(this.#arena.path).subarray(0, PATH_BYTES));
       } catch (error) {
         problem = (error as Error).message;
@@ -114,14 +126,15 @@ export class HostSetup {
       const name = made.slice(0, Math.max(0, made.indexOf("\0")));
       if (name.length > 0) {
         try {
-          this.#arena = hostMemoryAt(name, row.length);
-          this.#memory = new HostMemory(
-            this.#arena,
-            row.length,
-            layout.column,
-            Math.max(row.length, layout.hosts.length),
+          this.#arena = hostMemoryAt(name, row.length, pieceBytes);
+          this.#memory = new HostMemory({
+            arena: this.#arena,
+            members: row.length,
+            me: layout.column,
+            maxInputs: Math.max(row.length, layout.hosts.length),
+            pieceBytes,
             tensors,
-          );
+          });
         } catch (error) {
           problem = (error as Error).message;
         }
