@@ -63,9 +63,8 @@ export class CallMeeting {
     return true;
   }
 
-  /** Says, before its program may change what it lent, that this rank has left the call: it failed here. */
+  /** Says, before its program may change what it lent, that this rank has left a call whose part it had brought: it failed here. */
   withdraw(): void {
-    if (!this.isBrought) return;
     const at = this.#half.meetings[this.#group.me] ?? 0;
     Atomics.store(this.#group.arena.words(), at + MEETING.withdrawn, this.#awaited);
   }

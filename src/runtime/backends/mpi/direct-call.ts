@@ -10,7 +10,7 @@ import type { Arrival } from "../../progress/index.ts";
 import { CallMeeting } from "./call-meeting.ts";
 import { MEETING, PIECE_BYTES, shareOf } from "./host-arena.ts";
 import type { HostCall } from "./host-call.ts";
-import type { Activity, BringPlace, CallTarget } from "./mpi-entry.ts";
+import type { Activity, CallTarget } from "./mpi-entry.ts";
 import type { PlanPlace } from "./plan-call.ts";
 import { SharedTiles, TILE_BYTES } from "./shared-tiles.ts";
 
@@ -66,7 +66,7 @@ export class DirectCall implements Activity {
     return this.#instead?.stepped ?? true;
   }
 
-  bring(_mpi: BringPlace, arrival?: Arrival): void {
+  bring(arrival?: Arrival): void {
     const { arena, me } = this.#group;
     const { op, rank, send, recv } = this.#call;
     const lent = { op, rank, partBytes: this.#partBytes, input: send, output: recv };
@@ -84,7 +84,7 @@ export class DirectCall implements Activity {
   }
 
   begin(target: CallTarget): void {
-    if (!this.#meeting.isBrought) this.bring(target.mpi);
+    if (!this.#meeting.isBrought) this.bring();
     this.#target = target;
     this.#group.arena.running.add(this);
     this.#steps = this.#run(target);
@@ -102,8 +102,10 @@ export class DirectCall implements Activity {
   }
 
   stop(): void {
-    if (this.#isShared && this.#meeting.isBrought && !this.#isOver) this.#tilesOf(this.#group.me).close();
-    this.#meeting.withdraw();
+    if (this.#meeting.isBrought && !this.#isOver) {
+      this.#meeting.withdraw();
+      if (this.#isShared) this.#tilesOf(this.#group.me).close();
+    }
     this.#steps = undefined;
     this.#group.arena.running.delete(this);
     this.#instead?.stop?.();
@@ -120,15 +122,14 @@ export class DirectCall implements Activity {
     }
     this.#options.directly?.();
     const { copy } = mpi.library;
-    if (this.#sharesApart) {
-      yield* this.#reduceApart(inputs, copy);
-      return;
-    }
-    if (op === "reduce_scatter") yield* this.#reducePart(inputs, copy);
+    if (this.#sharesApart) yield* this.#reduceApart(inputs, copy);
+    else if (op === "reduce_scatter") yield* this.#reducePart(inputs, copy);
     else if (op === "all_reduce") yield* this.#reduceAndShare(inputs, outputs, copy);
     else if (this.#isShared) yield* this.#takeTogether(inputs, copy);
     else yield* this.#take(inputs, copy);
-    yield* this.#meet();
+    if (!this.#sharesApart) yield* this.#meet();
+    // What was read of a member that has failed meanwhile may be anything. The failure comes from that member.
+    while (this.#meeting.someWithdrew) yield;
   }
 
   /** Which half of what takes turns is the call's. */
@@ -230,8 +231,6 @@ export class DirectCall implements Activity {
       const share = arena.address + arena.share(place, ranks[member] ?? 0, half);
       if (to > from) yield* this.#copy(copy, recv.address + from, share, to - from);
     }
-    // Then some of it may be of anything. The failure comes from that member.
-    while (this.#meeting.someWithdrew) yield;
   }
 
   /** Reduces this rank's share of all inputs, and copies the others' out of their results. */

@@ -53,7 +53,7 @@ export class ExchangeCall implements Activity {
     this.#send = send;
   }
 
-  bring({ library, addresses }: BringPlace, arrival?: Arrival): void {
+  bring(arrival: Arrival | undefined, { library, addresses }: BringPlace): void {
     const group = this.#group;
     this.#copy = library.copy;
     this.#send = apartFromResult(this.#call, addresses);
@@ -70,7 +70,7 @@ export class ExchangeCall implements Activity {
   }
 
   begin({ mpi }: CallTarget): void {
-    if (!this.#meeting.isBrought) this.bring(mpi);
+    if (!this.#meeting.isBrought) this.bring(undefined, mpi);
     this.#group.arena.running.add(this);
     this.advance();
   }

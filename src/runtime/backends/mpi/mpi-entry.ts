@@ -26,7 +26,7 @@ export interface Activity {
    * Writes this rank's part where the other members find it, before the call's turn: when every earlier call of the group is done here.
    * @param arrival what this rank says of the call; without it the others hear of the call by what is published
    */
-  bring?(mpi: BringPlace, arrival: Arrival): void;
+  bring?(arrival: Arrival, mpi: BringPlace): void;
   /** Of a call that was brought: whether all members have brought the same. */
   hasMet?(): boolean;
   begin(target: CallTarget): void;

@@ -211,7 +211,7 @@ export class MpiGroup implements GroupDriver {
     const { op, arrivals, activity, regions, result, sizeBytes, finish } = prepared;
     const [arrival] = arrivals;
     const comparesLater = activity.bring !== undefined && arrivals.length === 1 && this.queue.isIdle;
-    if (comparesLater && arrival !== undefined) activity.bring?.(this.queue.options.mpi, arrival);
+    if (comparesLater && arrival !== undefined) activity.bring?.(arrival, this.queue.options.mpi);
     const parts = { op, arrivals, activities: [activity], regions, result, sizeBytes, finish, comparesLater };
     return this.#push(parts, timeoutMs);
   }

@@ -53,7 +53,7 @@ export class OneRoundReduction implements Activity {
   }
 
   /** A reduction that is done can be brought once more, for the next call of the same memory. */
-  bring({ library: { copy } }: BringPlace, arrival?: Arrival): void {
+  bring(arrival: Arrival | undefined, { library: { copy } }: BringPlace): void {
     const { arena } = this.#group;
     this.#copy = copy;
     this.#isDone = false;
@@ -71,7 +71,7 @@ export class OneRoundReduction implements Activity {
   }
 
   begin({ mpi }: CallTarget): void {
-    if (!this.#meeting.isBrought) this.bring(mpi);
+    if (!this.#meeting.isBrought) this.bring(undefined, mpi);
     if (this.advance()) return;
     this.#isWaiting = true;
     this.#group.arena.running.add(this);

@@ -95,7 +95,7 @@ export class QuickCalls {
     const { activities, regions } = last;
     const [activity] = activities;
     const comparesLater = activity.bring !== undefined;
-    activity.bring?.(this.#mpi, arrival);
+    activity.bring?.(arrival, this.#mpi);
     return { op: "all_reduce", arrivals: [arrival], activities, regions, result: output, sizeBytes, comparesLater };
   }
 
