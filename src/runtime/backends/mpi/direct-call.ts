@@ -42,6 +42,7 @@ export class DirectCall implements Activity {
   /** Whether ranks that are done take over what others have yet to copy. */
   readonly #isShared: boolean;
   readonly #meeting: CallMeeting;
+  readonly #tiles: SharedTiles;
   /** Whether this rank has done its part: its place to meet may be a later call's, which has its input there. */
   #isOver = false;
   /** In this look at the call. */
@@ -59,6 +60,7 @@ export class DirectCall implements Activity {
     const isMove = call.op === "all_gather" || call.op === "all_to_all";
     this.#isShared = isMove && this.#partBytes * call.size >= SHARED_BYTES;
     this.#meeting = new CallMeeting(group);
+    this.#tiles = new SharedTiles(group.arena.words());
   }
 
   /** Later collectives must wait: they use the same memory. */
@@ -75,7 +77,7 @@ export class DirectCall implements Activity {
     const at = this.#meeting.take().meetings[me] ?? 0;
     words[at + MEETING.send] = isSafe ? arena.offsetOf(send) : 0;
     words[at + MEETING.recv] = isSafe ? arena.offsetOf(recv) : 0;
-    if (this.#isShared) this.#tilesOf(me).reset();
+    if (this.#isShared) this.#tiles.reset(at);
     this.#meeting.tell(arrival);
   }
 
@@ -104,7 +106,7 @@ export class DirectCall implements Activity {
   stop(): void {
     if (this.#meeting.isBrought && !this.#isOver) {
       this.#meeting.withdraw();
-      if (this.#isShared) this.#tilesOf(this.#group.me).close();
+      if (this.#isShared) this.#tiles.close(this.#meeting.half.meetings[this.#group.me] ?? 0);
     }
     this.#steps = undefined;
     this.#group.arena.running.delete(this);
@@ -167,39 +169,43 @@ export class DirectCall implements Activity {
     }
   }
 
-  /** The same in tiles of all results: this rank's own first, and then those of others that have yet to take theirs. */
+  /**
+   * The same in tiles that whoever is free copies. A rank's own are those of its result; in an all-gather, where all can write to all
+   * results, those of its input, each part for all results in turn: then it is read from memory once.
+   */
   *#takeTogether(inputs: readonly number[], copy: MemoryCopy): Generator<void> {
     const { arena, me } = this.#group;
     const { op, size, recv } = this.#call;
-    const [partBytes, perPart] = [this.#partBytes, this.#tilesPerPart];
-    const outputs = this.#offered(MEETING.recv);
+    const { meetings } = this.#meeting.half;
+    const partBytes = this.#partBytes;
+    const perPart = Math.ceil(partBytes / TILE_BYTES);
+    const offered = this.#offered(MEETING.recv);
+    const isGiven = op === "all_gather" && !offered.includes(0);
     for (let i = 0; i < size; i++) {
       const member = (me + i) % size;
-      const output = member === me ? recv.address : arena.address + (outputs[member] ?? 0);
-      // It lies where only that rank can write it.
-      if (output === arena.address) continue;
-      const within = op === "all_to_all" ? member * partBytes : 0;
-      const tiles = this.#tilesOf(member);
-      for (let tile = tiles.take(); tile !== undefined; tile = tiles.take()) {
-        const giver = (member + Math.floor(tile / perPart)) % size;
-        const at = (tile % perPart) * TILE_BYTES;
+      // Where only that rank can write its result, it takes all of it.
+      if (offered[member] === 0 && member !== me) continue;
+      const tilesAt = meetings[member] ?? 0;
+      for (let tile = this.#tiles.take(tilesAt); tile < size * perPart; tile = this.#tiles.take(tilesAt)) {
+        const giver = isGiven ? member : (member + Math.floor(tile / perPart)) % size;
+        const taker = isGiven ? (member + tile) % size : member;
+        const at = (isGiven ? Math.floor(tile / size) : tile % perPart) * TILE_BYTES;
         const bytes = Math.min(TILE_BYTES, partBytes - at);
-        const [to, from] = [output + giver * partBytes + at, arena.address + (inputs[giver] ?? 0) + within + at];
-        if (to !== from) copy(to, from, bytes);
-        tiles.copied();
+        const output = taker === me ? recv.address : arena.address + (offered[taker] ?? 0);
+        const to = output + giver * partBytes + at;
+        const from = arena.address + (inputs[giver] ?? 0) + (op === "all_to_all" ? taker * partBytes : 0) + at;
+        if (to !== from) this.#write(taker, copy, to, from, bytes);
         if (this.#isLong(bytes)) yield;
       }
     }
   }
 
-  /** The tiles of a member's result. */
-  #tilesOf(member: number): SharedTiles {
-    const at = this.#meeting.half.meetings[member] ?? 0;
-    return new SharedTiles(this.#group.arena.words(), at, this.#call.size * this.#tilesPerPart);
-  }
-
-  get #tilesPerPart(): number {
-    return Math.ceil(this.#partBytes / TILE_BYTES);
+  /** Writes to a rank's result, where that one has not failed meanwhile. */
+  #write(taker: number, copy: MemoryCopy, to: number, from: number, bytes: number): void {
+    const isOwn = taker === this.#group.me;
+    const at = this.#meeting.half.meetings[taker] ?? 0;
+    if (isOwn || this.#tiles.enter(at)) copy(to, from, bytes);
+    if (!isOwn) this.#tiles.leave(at);
   }
 
   /** Reduces this rank's part of all inputs. */

@@ -54,7 +54,7 @@ const MEETINGS_AT = 128;
 const MEETING_BYTES = 128;
 /**
  * Of a place to meet: words after its mark, of which two say where the rank's tensors are, and the input. Calls straight from tensors
- * bring no input: they count there how far their result is (shared-tiles.ts).
+ * bring no input: they count there which tiles are taken, and who writes to their result (shared-tiles.ts).
  */
 export const MEETING = {
   seq: 1,
@@ -65,7 +65,7 @@ export const MEETING = {
   recv: 6,
   withdrawn: 7,
   tilesTaken: 8,
-  tilesCopied: 9,
+  writers: 9,
   inputAt: 32,
   inputBytes: MEETING_BYTES - 32,
 } as const;

@@ -3,30 +3,35 @@ import { expect, it } from "vitest";
 import { MEETING } from "./host-arena.ts";
 import { SharedTiles } from "./shared-tiles.ts";
 
-it("gives each tile once, to whoever asks first, and none when it is closed", () => {
+it("gives each tile once, to whoever asks first, and lets nobody write to what is closed", () => {
   const words = new Int32Array(new SharedArrayBuffer(256));
-  const [own, other] = [0, 1].map(() => new SharedTiles(words, 8, 3)) as [SharedTiles, SharedTiles];
-  expect([own.take(), other.take(), own.take(), other.take(), own.take()]).toEqual([0, 1, 2, undefined, undefined]);
-  own.reset();
-  expect(other.take()).toBe(0);
-  other.copied();
-  own.close();
-  expect([other.take(), own.take()]).toEqual([undefined, undefined]);
-  own.close();
+  const [own, other] = [0, 1].map(() => new SharedTiles(words)) as [SharedTiles, SharedTiles];
+  expect([own.take(8), other.take(8), own.take(8)]).toEqual([0, 1, 2]);
+  own.reset(8);
+  expect([other.take(8), other.enter(8)]).toEqual([0, true]);
+  other.leave(8);
+  own.close(8);
+  own.close(8);
+  expect(other.enter(8)).toBe(false);
+  other.leave(8);
+  own.close(8);
+  own.reset(8);
+  expect(other.enter(8)).toBe(true);
 });
 
-it("waits, as it closes, for the tile that another rank copies", { timeout: 60_000 }, async () => {
+it("waits, as it closes, for another rank that writes", { timeout: 60_000 }, async () => {
   const words = new Int32Array(new SharedArrayBuffer(256));
-  const tiles = new SharedTiles(words, 0, 3);
-  tiles.take();
-  // It copies the tile once no more are given away.
-  const text = `const { workerData: { words, taken, copied } } = require("node:worker_threads");
-    while (Atomics.load(words, taken) < 3);
-    Atomics.add(words, copied, 1);`;
-  const workerData = { words, taken: MEETING.tilesTaken, copied: MEETING.tilesCopied };
-  const worker = new Worker(text, { eval: true, workerData });
+  const tiles = new SharedTiles(words);
+  tiles.enter(0);
+  // It leaves once nobody else may enter.
+  const text = `const { workerData: { words, writers, left } } = require("node:worker_threads");
+    while (Atomics.load(words, writers) < 2);
+    Atomics.store(words, left, 1);
+    Atomics.sub(words, writers, 1);`;
+  const left = 40;
+  const worker = new Worker(text, { eval: true, workerData: { words, writers: MEETING.writers, left } });
   await new Promise((resolve) => worker.once("online", resolve));
-  tiles.close(30_000);
-  expect(Atomics.load(words, MEETING.tilesCopied)).toBe(1);
+  tiles.close(0, 30_000);
+  expect(Atomics.load(words, left)).toBe(1);
   await worker.terminate();
 });
