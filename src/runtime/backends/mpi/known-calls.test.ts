@@ -1,4 +1,6 @@
 /** What is kept of a call and what is not; that calls which are made again are right is test/e2e/mpi.test.ts's. */
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { describe, expect, it } from "vitest";
 import { type Tensor, tensor } from "../../../core/index.ts";
 import { checkArguments } from "../../comm/call.ts";
@@ -75,18 +77,36 @@ describe("a call of the same tensors", () => {
     expect(known.again("reduce", x, { output, root: 1, op: "max" })).toBeDefined();
   });
 
-  it("is not kept where its result is fresh, of arrays, of large tensors, or with a deadline of its own", () => {
+  it("is not kept where its result is fresh, of arrays, or with a deadline of its own", () => {
     const { known, call, make } = setUp();
-    const [part, whole, large] = [make(4), make(8), make(2 ** 20)];
+    const [part, whole] = [make(4), make(8)];
     const array = new Float32Array(4);
     call("all_gather", part, {});
     expect(known.again("all_gather", part, {})).toBeUndefined();
     call("all_gather", array, { output: whole });
     expect(known.again("all_gather", array, { output: whole })).toBeUndefined();
-    call("broadcast", large, {});
-    expect(known.again("broadcast", large, {})).toBeUndefined();
     call("all_gather", part, { output: whole }, 5);
     expect(known.again("all_gather", part, { output: whole })).toBeUndefined();
+  });
+
+  it("is kept of large tensors as well, without holding them", async () => {
+    const { known, call, make } = setUp();
+    const large = make(2 ** 20);
+    call("broadcast", large, {});
+    expect(known.again("broadcast", large, {})?.result).toBe(large);
+    const keep = () => {
+      const [input, output] = [make(2 ** 20), make(2 ** 21)];
+      call("all_gather", input, { output });
+      return [new WeakRef(input), new WeakRef(output)];
+    };
+    const kept = keep();
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    for (let looks = 0; looks < 20 && kept.some((one) => one.deref() !== undefined); looks++) {
+      await new Promise((resolve) => setImmediate(resolve));
+      collect();
+    }
+    expect(kept.map((one) => one.deref())).toEqual([undefined, undefined]);
   });
 
   it("is not kept where it has counts, which the next one may have others of", () => {

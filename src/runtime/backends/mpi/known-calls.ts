@@ -28,7 +28,7 @@ export const isPlainCall = ({ algorithm, dtype, signal, timeoutMs }: OutputOptio
 /** The options of calls that are kept. */
 export type KnownOptions = ReduceOptions & RootOptions;
 
-/** It holds the tensors, which are of 2 MiB each at most: of larger ones, what is spared is not worth the memory. */
+/** It holds the tensors. */
 interface KnownCall extends Pick<Prepared, "regions" | "result" | "sizeBytes" | "finish"> {
   readonly input: Tensor;
   readonly output: Tensor | undefined;
@@ -42,7 +42,8 @@ export class KnownCalls {
   readonly #sequence: CallSequence;
   /** Of the world. */
   readonly #generation: number;
-  readonly #calls = new Map<OperationName, KnownCall>();
+  /** Of large tensors, until the next collection of garbage: none is held for a call that may never come. */
+  readonly #calls = new Map<OperationName, KnownCall | WeakRef<KnownCall>>();
 
   constructor(sequence: CallSequence, generation: number) {
     this.#sequence = sequence;
@@ -61,14 +62,16 @@ export class KnownCalls {
     if (result !== undefined && result !== (output ?? input).tensor) return;
     if (input.tensor === undefined || (output !== undefined && output.tensor === undefined)) return;
     const sizes = [input, output ?? input].map(({ region }) => region.sizeBytes);
-    if (Math.min(...sizes) === 0 || Math.max(...sizes) > PIECE_BYTES) return;
+    if (Math.min(...sizes) === 0) return;
     const tensors = { input: input.tensor, output: output?.tensor };
-    this.#calls.set(op, { ...tensors, redop, root, arrival, make, regions, result, sizeBytes, finish });
+    const known = { ...tensors, redop, root, arrival, make, regions, result, sizeBytes, finish };
+    this.#calls.set(op, Math.max(...sizes) > PIECE_BYTES ? new WeakRef(known) : known);
   }
 
   /** The same call once more; `undefined` where it is another, or has to be checked anew. */
   again(op: OperationName, input: Data | undefined, options: KnownOptions): Prepared | undefined {
-    const known = this.#calls.get(op);
+    const kept = this.#calls.get(op);
+    const known = kept instanceof WeakRef ? kept.deref() : kept;
     if (known === undefined || known.input !== input || known.output !== options.output) return undefined;
     const { redop, root, make, output } = known;
     if (redop !== undefined && redop !== (options.op ?? "sum")) return undefined;
