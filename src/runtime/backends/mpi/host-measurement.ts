@@ -1,12 +1,13 @@
 /**
  * Which of MPI and the exchange inside the host serves a collective, by measurement: before its first large call in a group,
- * both are timed in turn on memory of their own, for f32 (its sums are what MPI does fastest), round by round. Of each call
- * counts what the slowest rank took, so all ranks come to one answer. Ten to a hundred milliseconds, once for a collective and group.
+ * both are timed in turn on memory of their own, for f32 (its sums are what MPI does fastest), round by round, each call behind a
+ * barrier. What the slowest rank took counts, so all ranks come to one answer. Ten to a hundred milliseconds, once for a collective and group.
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import type { ChoiceRow } from "../../executor/internal.ts";
 import type { HostCall } from "./host-call.ts";
 import type { ExchangedName, MeasuredName } from "./host-choices.ts";
+import { barrierCall } from "./move-calls.ts";
 import type { Activity, Steps } from "./mpi-entry.ts";
 
 /** Sizes that may be measured, of the larger of a rank's two buffers. */
@@ -27,7 +28,7 @@ export const isToMeasure = (collective: ExchangedName, sizeBytes: number): boole
   sizeBytes >= LEAST_MEASURED_BYTES[collective];
 /** The sizes at which a collective is measured. */
 export const sizesOf = (collective: ExchangedName) => SIZES.filter((sizeBytes) => isToMeasure(collective, sizeBytes));
-/** Sizes whose calls last microseconds, and what is timed in a round: so many calls one after another. */
+/** Sizes whose calls last microseconds, and what is timed in a round: so many calls. */
 const SHORT_BYTES = 64 * 1024;
 const SHORT_CALLS = 8;
 const LONG_CALLS = 3;
@@ -85,10 +86,14 @@ export function* measureCollective(
       // The first round compiles, and touches memory; then the two take turns at going first.
       for (const way of round % 2 === 0 ? [0, 1] : [1, 0]) {
         const make = way === 0 ? mpi : exchange;
-        // What follows the other way finds its traces in the caches: the first call of a row is not counted.
-        yield* timed(make(call), steps);
         let tookUs = 0;
-        for (let i = 0; i < numCalls; i++) tookUs += yield* timed(make(call), steps);
+        for (let i = 0; i <= numCalls; i++) {
+          // Ranks meet before every call that a program makes, too: a root that runs ahead would hide how long the others take.
+          yield* timed(barrierCall(), steps);
+          const callUs = yield* timed(make(call), steps);
+          // What follows the other way finds its traces in the caches: the first call of a row is not counted.
+          if (i > 0) tookUs += callUs;
+        }
         taken[way] = Math.min(MOST_NS, (tookUs * 1000) / numCalls);
         yield;
       }

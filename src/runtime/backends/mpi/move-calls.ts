@@ -87,6 +87,9 @@ function putOwn({ send, recv }: MpiCall, offset: number): void {
   recv.bytes.set(send.bytes, offset);
 }
 
+export const barrierCall = (): Activity =>
+  new SingleCall("MPI_Ibarrier", ({ mpi, comm }, request) => mpi.library.api.MPI_Ibarrier(comm, request));
+
 /** What moves the call's data. */
 export function moveCall(call: MpiCall): Activity {
   const { op, count, size, rank, root, dtype, send, recv } = call;

@@ -6,8 +6,8 @@ import { deviceTensor, type RankDevice } from "../../device/index.ts";
 import type { HostAddresses, Span } from "../../memory/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
 import type { CallServing, HostCall } from "./host-call.ts";
-import { EMPTY, moveCall } from "./move-calls.ts";
-import { type Activity, SingleCall } from "./mpi-entry.ts";
+import { barrierCall, EMPTY, moveCall } from "./move-calls.ts";
+import type { Activity } from "./mpi-entry.ts";
 import { reduceCall } from "./reduce-calls.ts";
 import type { ReductionKernels } from "./reduction-kernels.ts";
 import { givingBack, StagedCall, StagedTensor } from "./staged-calls.ts";
@@ -142,7 +142,7 @@ export function prepareBarrier({ sequence }: PrepareContext, _call: BarrierCall)
   return {
     op: "barrier",
     arrivals: [sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0)],
-    activity: new SingleCall("MPI_Ibarrier", ({ mpi, comm }, request) => mpi.library.api.MPI_Ibarrier(comm, request)),
+    activity: barrierCall(),
     make: undefined,
     regions: [],
     result: undefined,
