@@ -181,12 +181,15 @@ export class DirectCall implements Activity {
     const perPart = Math.ceil(partBytes / TILE_BYTES);
     const offered = this.#offered(MEETING.recv);
     const isGiven = op === "all_gather" && !offered.includes(0);
+    // What the last all-to-all left in the caches is first in one that follows at once.
+    const isBackwards = op === "all_to_all" && this.#half === 1;
     for (let i = 0; i < size; i++) {
       const member = (me + i) % size;
       // Where only that rank can write its result, it takes all of it.
       if (offered[member] === 0 && member !== me) continue;
       const tilesAt = meetings[member] ?? 0;
-      for (let tile = this.#tiles.take(tilesAt); tile < size * perPart; tile = this.#tiles.take(tilesAt)) {
+      for (let taken = this.#tiles.take(tilesAt); taken < size * perPart; taken = this.#tiles.take(tilesAt)) {
+        const tile = isBackwards ? size * perPart - 1 - taken : taken;
         const giver = isGiven ? member : (member + Math.floor(tile / perPart)) % size;
         const taker = isGiven ? (member + tile) % size : member;
         const at = (isGiven ? Math.floor(tile / size) : tile % perPart) * TILE_BYTES;
