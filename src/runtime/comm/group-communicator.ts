@@ -358,9 +358,9 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   #quickly<T>(call: NamedCall, data: Data | undefined, options: OutputOptions, peer: number): Work<T> | undefined {
-    if (options !== NO_OPTIONS) checkOptionNames(call.op, optionsOf(options), call.plainNames);
+    const given = options === NO_OPTIONS ? 0 : checkOptionNames(call.op, optionsOf(options), call.plainNames);
     if (!this.#direct) return undefined;
-    const work = this.driver.quick?.(call, data, options as UncheckedOptions, peer);
+    const work = this.driver.quick?.(call, data, options as UncheckedOptions, peer, given);
     if (work !== undefined) this.#notes.count(work);
     return work as QuickWork<T> | undefined;
   }

@@ -115,12 +115,14 @@ export interface GroupDriver {
   /**
    * Makes a call that needs no more than comparisons, without allocating for it; `undefined` for every other one, also
    * for what is wrong with it: the careful path says what. Not called inside of a batch or after `close`.
+   * @param given the bits of the options' names (`PLAIN_OPTIONS`); -1 where there are others
    */
   quick?(
     call: NamedCall,
     data: Data | undefined,
     options: UncheckedOptions,
     peer: number,
+    given: number,
   ): QuickWork<unknown> | undefined;
   /** As `quick`, for a run of a plan that this group has run before. */
   quickRun?(plan: Runnable, options: RunOptions): QuickWork<Tensor | undefined> | undefined;

@@ -119,7 +119,7 @@ export {
   parseIsolation,
 } from "./isolation.ts";
 export { checkCarried, decodeObject, encodeObject } from "./object-codec.ts";
-export type { NamedCall } from "./option-names.ts";
+export { type NamedCall, PLAIN_OPTIONS } from "./option-names.ts";
 export { checkPlanCall, type PlanCall } from "./plan-call.ts";
 export {
   afterRunning,

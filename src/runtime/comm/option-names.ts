@@ -40,12 +40,17 @@ const NAMES: ReadonlyMap<string, ReadonlySet<string>> = new Map([
 ]);
 
 /** The names that most calls have and no others, as bits. */
-const PLAIN = { output: 1, op: 2, root: 4, algorithm: 8, input: 16 } as const;
-type PlainName = keyof typeof PLAIN;
+export const PLAIN_OPTIONS = { output: 1, op: 2, root: 4, algorithm: 8, input: 16 } as const;
+type PlainName = keyof typeof PLAIN_OPTIONS;
+/** What stands for the names of options of which some have no bit. */
+const NOT_PLAIN = -1;
 const PLAIN_NAMES = Object.fromEntries(
   [...NAMES].map(([call, names]) => [
     call,
-    (Object.keys(PLAIN) as PlainName[]).reduce((bits, name) => bits | (names.has(name) ? PLAIN[name] : 0), 0),
+    (Object.keys(PLAIN_OPTIONS) as PlainName[]).reduce(
+      (bits, name) => bits | (names.has(name) ? PLAIN_OPTIONS[name] : 0),
+      0,
+    ),
   ]),
 ) as Readonly<Record<CallName, number>>;
 
@@ -61,27 +66,31 @@ export const NAMED_CALLS = Object.fromEntries(
   (Object.keys(OPERATIONS) as OperationName[]).map((op) => [op, { op, code: opCode(op), plainNames: PLAIN_NAMES[op] }]),
 ) as { readonly [O in OperationName]: NamedCall };
 
-/** Whether options have names of `PLAIN` alone that the call has, none null. Names are not looked up, of a list of five. */
-function arePlain(names: number, options: { readonly [N in PlainName]?: unknown }): boolean {
+/** The bits of the names of options; `NOT_PLAIN` where one is null, no name of `PLAIN_OPTIONS`, or none that the call has. */
+function plainBits(names: number, options: { readonly [N in PlainName]?: unknown }): number {
+  let bits = 0;
+  // Names are not looked up, of a list of five.
   for (const name in options) {
-    if (name === "output" && (names & PLAIN.output) !== 0 && options.output !== null) continue;
-    if (name === "op" && (names & PLAIN.op) !== 0 && options.op !== null) continue;
-    if (name === "root" && (names & PLAIN.root) !== 0 && options.root !== null) continue;
-    if (name === "algorithm" && (names & PLAIN.algorithm) !== 0 && options.algorithm !== null) continue;
-    if (name === "input" && (names & PLAIN.input) !== 0 && options.input !== null) continue;
-    return false;
+    if (name === "output" && options.output !== null) bits |= PLAIN_OPTIONS.output;
+    else if (name === "op" && options.op !== null) bits |= PLAIN_OPTIONS.op;
+    else if (name === "root" && options.root !== null) bits |= PLAIN_OPTIONS.root;
+    else if (name === "algorithm" && options.algorithm !== null) bits |= PLAIN_OPTIONS.algorithm;
+    else if (name === "input" && options.input !== null) bits |= PLAIN_OPTIONS.input;
+    else return NOT_PLAIN;
   }
-  return true;
+  return (bits & ~names) === 0 ? bits : NOT_PLAIN;
 }
 
 /**
  * Refuses options that `call` does not have, which would be ignored, and null, which is no value of any of them. What is
  * undefined counts as left out.
+ * @returns the bits of their names (`PLAIN_OPTIONS`); -1 where there are others
  * @throws InvalidArgumentError
  */
-export function checkOptionNames(call: CallName, options: object, plainNames = PLAIN_NAMES[call]): void {
+export function checkOptionNames(call: CallName, options: object, plainNames = PLAIN_NAMES[call]): number {
   // Most calls: looking their names up took a tenth of the smallest.
-  if (arePlain(plainNames, options)) return;
+  const bits = plainBits(plainNames, options);
+  if (bits !== NOT_PLAIN) return bits;
   for (const name in options) {
     const value = (options as Readonly<Record<string, unknown>>)[name];
     if (value === undefined) continue;
@@ -91,4 +100,5 @@ export function checkOptionNames(call: CallName, options: object, plainNames = P
     }
     if (value === null) throw new InvalidArgumentError(name, null, "a value, or the option left out");
   }
+  return NOT_PLAIN;
 }

@@ -18,6 +18,11 @@ export class OpCounter {
   timedUs = 0;
   maxUs = 0;
 
+  /** Whether the next call is timed: of so many one, and first the sixteenth, as the first calls are slower than the rest. */
+  get isTimed(): boolean {
+    return (this.calls & (SAMPLE_EVERY - 1)) === 15;
+  }
+
   time(us: number): void {
     this.timedCalls++;
     this.timedUs += us;

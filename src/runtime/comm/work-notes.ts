@@ -42,6 +42,7 @@ export interface Watched {
   readonly op: string;
   readonly seq: number;
   readonly state: WorkState;
+  /** Not set where the call is done: its note has it. */
   trace: CallTrace | undefined;
   note: WorkNote | undefined;
 }
@@ -87,11 +88,12 @@ export class WorkNotes {
     if (this.#takesAll || this.#numWatched < FIRST_CALLS || isOver) this.#left = 1;
     else this.#left = this.#group.reports ? this.#nextStride() : NEVER;
     // Also where nothing is reported: the error of a deadline names it.
-    work.trace ??= traceOfCall();
+    const trace = work.trace ?? traceOfCall();
+    if (work.state !== "done") work.trace = trace;
     if (!this.#group.reports || isOver) return;
     if (this.#notes.length >= MAX_NOTES) this.#notes = this.#notes.filter(({ seen }) => !seen);
     if (this.#notes.length >= MAX_NOTES) return;
-    const note: WorkNote = { op: work.op, seq: work.seq, trace: work.trace, seen: false };
+    const note: WorkNote = { op: work.op, seq: work.seq, trace, seen: false };
     work.note = note;
     if (this.#numWatched === 1) {
       // Before listeners that tell other ranks of the end: it is no failure of this group yet.

@@ -119,8 +119,7 @@ export class CallSteps {
     const engine = this.#engine;
     if (work.run !== undefined) return false;
     try {
-      const { op, code, bytes, root, kernel } = work;
-      return engine.rings.open(work) && engine.rings.prepare(op, code, bytes, root, kernel);
+      return engine.rings.open(work) && engine.rings.prepare(work) !== undefined;
     } catch (error) {
       if (!(error instanceof ChoraleError)) throw error;
       engine.failGroup(error);
@@ -131,12 +130,12 @@ export class CallSteps {
   /** Gets on with a small collective. @returns whether its messages have been sent and received */
   #exchange(work: ThreadsWork<unknown>, stamp: number, spins: number): boolean {
     const engine = this.#engine;
-    const { wasm, member } = engine;
+    const { wasm, member, rings } = engine;
+    const task = rings.taskOf(work.code)!;
     if (work.parameter !== undefined) {
       engine.useParameter(work.parameter.dtype, work.parameter.op, work.parameter.value);
     }
-    const step = (polls: number) =>
-      wasm.eager(member, stamp, work.call, work.count, work.extra, work.input, work.output, polls);
+    const step = (polls: number) => wasm.eager(member, task.at, stamp, polls);
     let status = step(spins);
     // A member that is past this call has sent all its messages of it.
     const missing = status > 0 && status < RING_FULL ? status - 1 : -1;

@@ -2,24 +2,37 @@
  * A call that was done when it was issued, as most small ones are. It extends nothing: engines inline the constructor of such
  * a class and none of one that calls `super`, which cost a tenth of a small call.
  */
-import type { CallTrace } from "../../../core/index.ts";
 import { checkWait, passOn, type QuickWork, type WorkNote } from "../../comm/index.ts";
+
+/** What all calls of an operation in a group have in common. */
+export interface CallKind {
+  readonly op: string;
+  readonly group: string;
+}
 
 export class DoneWork<T> implements QuickWork<T> {
   readonly seq: number;
-  readonly op: string;
-  readonly group: string;
+  readonly #kind: CallKind;
   readonly #value: T;
-  trace: CallTrace | undefined;
   note: WorkNote | undefined;
 
-  constructor(seq: number, op: string, group: string, value: T) {
+  constructor(seq: number, kind: CallKind, value: T) {
     this.seq = seq;
-    this.op = op;
-    this.group = group;
+    this.#kind = kind;
     this.#value = value;
-    this.trace = undefined;
     this.note = undefined;
+  }
+
+  get op(): string {
+    return this.#kind.op;
+  }
+
+  get group(): string {
+    return this.#kind.group;
+  }
+
+  get trace(): undefined {
+    return undefined;
   }
 
   get state(): "done" {

@@ -13,9 +13,14 @@
  * call differs from ours.
  */
 import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/internal.ts";
-import { COPY_ENTRY, LINE, MEMBER, RING, TASK, WAY } from "./layout.ts";
+import { COPY_ENTRY, ENTRY, GROUP, LINE, MEMBER, RANK, RING, TASK, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;
+/** The status of a call that has not begun: see `ProtocolExports.eagerCall`. */
+export const LOOK_FIRST = 0x20000;
+
+/** How far a call is that could not go on: it has announced itself, or sent all that it has to send. */
+const STAGE = { none: 0, begun: 1, sent: 2 } as const;
 
 /** What is done with received data where no kernel reduces it. */
 export const FINISH = { nothing: -1, copies: -2 } as const;
@@ -26,83 +31,113 @@ export interface EagerParts {
   readonly copy: FunctionBuilder;
   /** (member) */
   readonly ring: FunctionBuilder;
-  /** (member, seq, call, count, extra, input, output) */
+  /** (member, task, seq) */
   readonly publish: FunctionBuilder;
-  /** (member, seq) -> flag of the call that was published last */
-  readonly flagOf: FunctionBuilder;
 }
 
 /** (member, seq) -> what a message carries: the number of the call, and a hash of all calls up to it above it. */
 export function addFlagOf(module: ModuleBuilder): FunctionBuilder {
   return module.function({ params: ["i32", "i32"], results: ["i64"] }, (f) => {
     const [member, seq] = [f.param(0), f.param(1)];
-    f.get(member).mem("i32.load", MEMBER.history).op("i64.extend_i32_u").i64(32).op("i64.shl");
-    f.get(seq).op("i64.extend_i32_u", "i64.or");
+    flagFrom(f, member, seq);
   });
 }
 
-/** Adds `eager(member, seq, call, count, extra, input, output, spins) -> status`. */
-export function addEager(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
-  const send = addSend(module, parts);
-  const post = addPost(module, parts);
-  const receive = addReceive(module);
-  const take = addTake(module);
+function flagFrom(f: FunctionBuilder, member: Local, seq: Local): void {
+  f.get(member)
+    .mem("i32.load", MEMBER.history)
+    .op("i64.extend_i32_u")
+    .i64(32)
+    .op("i64.shl")
+    .get(seq)
+    .op("i64.extend_i32_u", "i64.or");
+}
+
+/** Adds `eager(member, task, seq, spins) -> status` and `eagerCall(member, task, seq, high, spins) -> status`. */
+export function addEager(module: ModuleBuilder, parts: EagerParts): void {
   const finish = addFinishing(module, parts);
   const relay = addRelay(module, finish);
-  return module.function(
-    { params: Array.from({ length: 8 }, () => "i32" as const), results: ["i32"] },
+  const eager = module.function(
+    { params: ["i32", "i32", "i32", "i32"], results: ["i32"] },
     (f) => {
-      const [member, seq, call, count] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-      const [extra, input, output, spins] = [f.param(4), f.param(5), f.param(6), f.param(7)];
-      const [status, flag, task] = f.locals("i32", "i64", "i32");
+      const [member, task, seq, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+      const [stage, status, flag] = f.locals("i32", "i32", "i64");
       const setting = (field: number) => f.get(task).mem("i32.load", field);
-      f.get(member).mem("i32.load", MEMBER.task).set(task);
-      const leaveUnlessDone = () => {
-        f.tee(status);
-        f.if(() => f.get(status).op("return"));
+      const ringSleepers = () => {
+        f.get(member).mem("i32.load", MEMBER.sleepers).mem("i64.atomic.load").op("i64.eqz", "i32.eqz");
+        f.if(() => f.get(member).call(parts.ring));
       };
-      f.get(member).mem("i32.load", MEMBER.stage).op("i32.eqz");
-      f.if(() => {
-        f.get(member, seq, call, count, extra, input, output).call(parts.publish);
-        f.get(member).i32(1).mem("i32.store", MEMBER.stage);
-      });
-      f.get(member, seq).call(parts.flagOf).set(flag);
-      f.get(member).mem("i32.load", MEMBER.stage).i32(1).op("i32.eq");
+      /** Leaves the function with the status on the stack; who calls it again comes in where it left. */
+      const leaveAt = (at: number) => {
+        f.set(status);
+        f.get(member).i32(at).mem("i32.store", MEMBER.stage).get(status).op("return");
+      };
+      f.get(member).mem("i32.load", MEMBER.stage).tee(stage).op("i32.eqz");
+      f.if(() => f.get(member, task, seq).call(parts.publish));
+      flagFrom(f, member, seq);
+      f.set(flag);
+      f.get(stage).i32(STAGE.sent).op("i32.ne");
       f.if(() => {
         setting(TASK.sendsOwn);
-        f.if(() => {
-          f.get(task, input, flag, spins).call(send);
-          leaveUnlessDone();
-        });
+        f.if(() => send(f, task, flag, spins, parts, () => leaveAt(STAGE.begun)));
         setting(TASK.postBytes);
-        f.if(() => {
-          f.get(member, task, input, flag, spins).call(post);
-          leaveUnlessDone();
-        });
+        f.if(() => post(f, member, task, flag, spins, parts, () => leaveAt(STAGE.begun)));
         // Where nobody answers, nobody else will wake them.
         setting(TASK.numReceives).op("i32.eqz");
-        f.if(() => f.get(member).call(parts.ring));
-        f.get(member).i32(2).mem("i32.store", MEMBER.stage);
+        f.if(ringSleepers);
       });
       setting(TASK.numReceives);
-      f.if(() => {
-        f.get(member, task, flag, spins).call(receive);
-        leaveUnlessDone();
-      });
+      f.if(() => receive(f, member, task, flag, spins, () => leaveAt(STAGE.sent)));
       setting(TASK.relays);
       f.if(
         () => {
-          f.get(member, task, input, flag, spins).call(relay);
-          leaveUnlessDone();
+          f.get(member, task, flag, spins).call(relay).tee(status);
+          f.if(() => {
+            f.get(status);
+            leaveAt(STAGE.sent);
+          });
         },
-        () => f.get(member, task, input, output).call(finish),
+        () => f.get(member, task, task).mem("i32.load", TASK.output).call(finish),
       );
       setting(TASK.numReceives);
-      f.if(() => f.get(task, seq).call(take).get(member).call(parts.ring));
-      f.get(member).i32(0).mem("i32.store", MEMBER.stage);
+      f.if(() => {
+        take(f, task, seq);
+        ringSleepers();
+      });
+      f.get(stage);
+      f.if(() => f.get(member).i32(STAGE.none).mem("i32.store", MEMBER.stage));
       f.i32(0);
     },
     "eager",
+  );
+  module.function(
+    { params: ["i32", "i32", "i32", "i32", "i32"], results: ["i32"] },
+    (f) => {
+      const [member, task, seq, high, spins] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
+      const [status, group, rank, at] = f.locals("i32", "i32", "i32", "i32");
+      f.get(member).mem("i32.load", MEMBER.group).tee(group).mem("i32.load", GROUP.state);
+      f.get(group).mem("i32.load", GROUP.numLeft).op("i32.or");
+      f.if(() => f.i32(LOOK_FIRST).op("return"));
+      f.get(member, task, seq, spins).call(eager).tee(status);
+      f.if(() => f.get(status).op("return"));
+      // As `FlightRing.note` does.
+      f.get(member).mem("i32.load", MEMBER.rank).tee(rank).mem("i32.load", RANK.flightCount).tee(at);
+      f.i32(RANK.flightEntries - 1)
+        .op("i32.and")
+        .i32(RANK.flightEntryBytes)
+        .op("i32.mul");
+      f.get(rank).op("i32.add").set(status);
+      const entry = (field: number) => RANK.flight + field;
+      f.get(status, group).mem("i32.store", entry(ENTRY.group));
+      f.get(status, seq).i32(1).op("i32.sub").mem("i32.store", entry(ENTRY.seq));
+      f.get(status, task).mem("i64.load", TASK.call).mem("i64.store", entry(ENTRY.call));
+      f.get(status).i32(1).mem("i32.store", entry(ENTRY.state));
+      f.get(status, high).mem("i32.store", entry(ENTRY.seqHigh));
+      f.get(status).i64(0).mem("i64.store", entry(ENTRY.time));
+      f.get(rank, at).i32(1).op("i32.add").mem("i32.store", RANK.flightCount);
+      f.i32(0);
+    },
+    "eagerCall",
   );
 }
 
@@ -144,8 +179,8 @@ function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
   const hasRoom = () => {
     f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s");
   };
-  /** Leaves the function where there is no room; then sets the local of the next slot. */
-  const awaitSlot = () => {
+  /** Sets the local of the next slot. `leave`: where there is no room, with the status on the stack. */
+  const awaitSlot = (leave: () => void) => {
     f.block(() =>
       f.loop(() => {
         hasRoom();
@@ -155,7 +190,10 @@ function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
         hasRoom();
         f.brIf(1);
         f.get(spins).i32(1).op("i32.le_s");
-        f.if(() => f.get(peer).i32(RING_FULL).op("i32.add", "return"));
+        f.if(() => {
+          f.get(peer).i32(RING_FULL).op("i32.add");
+          leave();
+        });
         f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
       }),
     );
@@ -171,148 +209,153 @@ function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
   return { peer, awaitSlot, data, show };
 }
 
-/** (task, input, flag, spins) -> status: sends a part to one member, or nothing when the lane is full. */
-function addSend(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [task, input, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const { peer, awaitSlot, data, show } = laneOf(f, task, spins);
-    awaitSlot();
-    data().get(input, peer).get(task).mem("i32.load", TASK.inputStride).op("i32.mul", "i32.add");
-    f.get(task).mem("i32.load", TASK.partBytes).call(parts.copy);
-    show(flag);
-    f.i32(0);
-  });
+/** Sends a part to one member. `leave`: where its lane is full, with the status on the stack. */
+function send(f: FunctionBuilder, task: Local, flag: Local, spins: Local, parts: EagerParts, leave: () => void): void {
+  const { peer, awaitSlot, data, show } = laneOf(f, task, spins);
+  awaitSlot(leave);
+  data().get(task).mem("i32.load", TASK.input);
+  f.get(peer, task).mem("i32.load", TASK.inputStride).op("i32.mul", "i32.add");
+  f.get(task).mem("i32.load", TASK.partBytes).call(parts.copy);
+  show(flag);
 }
 
-/** (member, task, input, flag, spins) -> status: sends what came and this member's own part, reduced or one behind the other. */
+/** (member, task, flag, spins) -> status: sends what came and this member's own part, reduced or one behind the other. */
 function addRelay(module: ModuleBuilder, finish: FunctionBuilder): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [member, task, input, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
+  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
+    const [member, task, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
     const { awaitSlot, data, show } = laneOf(f, task, spins);
-    awaitSlot();
-    f.get(member, task, input);
+    awaitSlot(() => f.op("return"));
+    f.get(member, task);
     data().call(finish);
     show(flag);
     f.i32(0);
   });
 }
 
-/** (member, task, from, flag, spins) -> status: writes the parts of all others into this member's own ring. */
-function addPost(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [member, task, from, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
-    const [state, sent, slot] = f.locals("i32", "i32", "i32");
-    const [at, left, peer, most, who] = f.locals("i32", "i32", "i32", "i32", "i32");
-    const { field } = ringOf(f, task);
-    const [ring, slotBytes, mask] = [field(WAY.out), field(WAY.slotBytes), field(WAY.mask)];
-    const [states, acks] = [field(WAY.state), field(WAY.acksIn)];
-    f.get(states).get(member).mem("i32.load", MEMBER.me).i32(4).op("i32.shl", "i32.add").tee(state);
-    f.mem("i32.load", RING.sent).set(sent);
-    f.get(acks);
-    f.if(() =>
-      f.block(() =>
-        f.loop(() => {
-          f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s").brIf(1);
-          // Room is what the slowest of all leaves.
-          f.i32(0).set(most);
-          f.get(task).mem("i32.load", TASK.receiveList).set(at);
-          f.get(member).mem("i32.load", MEMBER.size).i32(1).op("i32.sub").set(left);
-          eachPeer(f, at, left, peer, () => {
-            const behind = f.local("i32");
-            f.get(sent).get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load").op("i32.sub");
-            f.tee(behind).get(most).op("i32.gt_s");
-            f.if(() => f.get(behind).set(most).get(peer).set(who));
-          });
-          f.get(state).get(sent, most).op("i32.sub").mem("i32.store", RING.acknowledged);
-          f.get(most, mask).op("i32.le_s").brIf(1);
-          f.get(spins).i32(1).op("i32.le_s");
-          f.if(() => f.get(who).i32(RING_FULL).op("i32.add", "return"));
-          f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
-        }),
-      ),
+/** Writes the parts of all others into this member's own ring. `leave`: where it is full, with the status on the stack. */
+function post(
+  f: FunctionBuilder,
+  member: Local,
+  task: Local,
+  flag: Local,
+  spins: Local,
+  parts: EagerParts,
+  leave: () => void,
+): void {
+  const [state, sent, slot] = f.locals("i32", "i32", "i32");
+  const [at, left, peer, most, who, behind] = f.locals("i32", "i32", "i32", "i32", "i32", "i32");
+  const { field } = ringOf(f, task);
+  const [ring, slotBytes, mask] = [field(WAY.out), field(WAY.slotBytes), field(WAY.mask)];
+  const [states, acks] = [field(WAY.state), field(WAY.acksIn)];
+  f.get(states).get(member).mem("i32.load", MEMBER.me).i32(4).op("i32.shl", "i32.add").tee(state);
+  f.mem("i32.load", RING.sent).set(sent);
+  f.get(acks);
+  f.if(() =>
+    f.block(() =>
+      f.loop(() => {
+        f.get(sent, state).mem("i32.load", RING.acknowledged).op("i32.sub").get(mask).op("i32.le_s").brIf(1);
+        // Room is what the slowest of all leaves.
+        f.i32(0).set(most);
+        f.get(task).mem("i32.load", TASK.receiveList).set(at);
+        f.get(member).mem("i32.load", MEMBER.size).i32(1).op("i32.sub").set(left);
+        eachPeer(f, at, left, peer, () => {
+          f.get(sent).get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load").op("i32.sub");
+          f.tee(behind).get(most).op("i32.gt_s");
+          f.if(() => f.get(behind).set(most).get(peer).set(who));
+        });
+        f.get(state).get(sent, most).op("i32.sub").mem("i32.store", RING.acknowledged);
+        f.get(most, mask).op("i32.le_s").brIf(1);
+        f.get(spins).i32(1).op("i32.le_s");
+        f.if(() => {
+          f.get(who).i32(RING_FULL).op("i32.add");
+          leave();
+        });
+        f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+      }),
+    ),
+  );
+  f.get(ring);
+  slotAt(f, sent, mask, slotBytes);
+  f.tee(slot).i32(RING.data).op("i32.add").get(task).mem("i32.load", TASK.input);
+  f.get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
+  f.get(slot, flag).release("i64");
+  f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
+}
+
+/**
+ * Waits for a message from each of a list; their addresses go to the table of inputs. `leave`: where one is missing or differs,
+ * with the status on the stack.
+ */
+function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, spins: Local, leave: () => void): void {
+  const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
+  const [table, taken, own] = f.locals("i32", "i32", "i32");
+  const [theirs, last, seen, dense, place] = f.locals("i32", "i32", "i64", "i32", "i32");
+  const { field } = ringOf(f, task);
+  f.get(task).mem("i32.load", TASK.isDense).set(dense);
+  const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
+  const [mask, states] = [field(WAY.mask), field(WAY.state)];
+  f.get(member).mem("i32.load", MEMBER.inTable).set(table);
+  f.get(task).mem("i32.load", TASK.ownOffset).i32(RING.data).op("i32.add").set(own);
+  f.get(task).mem("i32.load", TASK.receiveList).set(at);
+  f.get(task).mem("i32.load", TASK.numReceives).set(left);
+  const leaveAsOther = () => {
+    f.i32(-1).get(peer).op("i32.sub");
+    leave();
+  };
+  eachPeer(f, at, left, peer, () => {
+    f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.taken).set(taken);
+    f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
+    slotAt(f, taken, mask, slotBytes);
+    f.set(slot);
+    f.block(() =>
+      f.loop(() => {
+        f.get(slot).mem("i64.atomic.load").tee(seen).get(flag).op("i64.eq").brIf(1);
+        f.get(seen).op("i32.wrap_i64").get(flag).op("i32.wrap_i64", "i32.eq");
+        f.if(leaveAsOther);
+        f.get(spins).i32(1).op("i32.le_s");
+        f.if(() => {
+          // A message of a call before this one that nobody took: that call differed.
+          f.get(seen).op("i32.wrap_i64").set(theirs).get(state).mem("i32.load", RING.takenStamp).set(last);
+          f.get(theirs, last).op("i32.sub").i32(0).op("i32.gt_s");
+          f.get(flag).op("i32.wrap_i64").get(theirs).op("i32.sub").i32(0).op("i32.gt_s", "i32.and");
+          f.get(theirs).i32(0).op("i32.ne", "i32.and");
+          f.if(leaveAsOther);
+          f.get(peer).i32(1).op("i32.add");
+          leave();
+        });
+        f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+      }),
     );
-    f.get(ring);
-    slotAt(f, sent, mask, slotBytes);
-    f.tee(slot).i32(RING.data).op("i32.add").get(from).get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
-    f.get(slot, flag).release("i64");
-    f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
-    f.i32(0);
+    f.get(place).i32(1).op("i32.add").tee(place).get(peer, dense).op("select").set(peer);
+    f.get(table).get(peer).i32(2).op("i32.shl", "i32.add").get(slot, own).op("i32.add").mem("i32.store");
   });
 }
 
-/** (member, task, flag, spins) -> status: waits for a message from each of a list; their addresses go to the table of inputs. */
-function addReceive(module: ModuleBuilder): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
-    const [member, task, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
-    const [table, taken, own] = f.locals("i32", "i32", "i32");
-    const [theirs, last, seen, dense, place] = f.locals("i32", "i32", "i64", "i32", "i32");
-    const { field } = ringOf(f, task);
-    f.get(task).mem("i32.load", TASK.isDense).set(dense);
-    const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
-    const [mask, states] = [field(WAY.mask), field(WAY.state)];
-    f.get(member).mem("i32.load", MEMBER.inTable).set(table);
-    f.get(task).mem("i32.load", TASK.ownOffset).i32(RING.data).op("i32.add").set(own);
-    f.get(task).mem("i32.load", TASK.receiveList).set(at);
-    f.get(task).mem("i32.load", TASK.numReceives).set(left);
-    eachPeer(f, at, left, peer, () => {
-      f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.taken).set(taken);
-      f.get(rings).get(peer, ringStride).op("i32.mul", "i32.add");
-      slotAt(f, taken, mask, slotBytes);
-      f.set(slot);
-      f.block(() =>
-        f.loop(() => {
-          f.get(slot).mem("i64.atomic.load").tee(seen).get(flag).op("i64.eq").brIf(1);
-          f.get(seen).op("i32.wrap_i64").get(flag).op("i32.wrap_i64", "i32.eq");
-          f.if(() => f.i32(-1).get(peer).op("i32.sub", "return"));
-          f.get(spins).i32(1).op("i32.le_s");
-          f.if(() => {
-            // A message of a call before this one that nobody took: that call differed.
-            f.get(seen).op("i32.wrap_i64").set(theirs).get(state).mem("i32.load", RING.takenStamp).set(last);
-            f.get(theirs, last).op("i32.sub").i32(0).op("i32.gt_s");
-            f.get(flag).op("i32.wrap_i64").get(theirs).op("i32.sub").i32(0).op("i32.gt_s", "i32.and");
-            f.get(theirs).i32(0).op("i32.ne", "i32.and");
-            f.if(() => f.i32(-1).get(peer).op("i32.sub", "return"));
-            f.get(peer).i32(1).op("i32.add", "return");
-          });
-          f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
-        }),
-      );
-      f.get(place).i32(1).op("i32.add").tee(place).get(peer, dense).op("select").set(peer);
-      f.get(table).get(peer).i32(2).op("i32.shl", "i32.add").get(slot, own).op("i32.add").mem("i32.store");
-    });
-    f.i32(0);
+/** Counts the messages of a call as taken, and tells their senders now and then. */
+function take(f: FunctionBuilder, task: Local, seq: Local): void {
+  const [at, left, peer, state, taken] = f.locals("i32", "i32", "i32", "i32", "i32");
+  const { field } = ringOf(f, task);
+  const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
+  f.get(task).mem("i32.load", TASK.receiveList).set(at);
+  f.get(task).mem("i32.load", TASK.numReceives).set(left);
+  eachPeer(f, at, left, peer, () => {
+    f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state);
+    f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
+    f.get(state, seq).mem("i32.store", RING.takenStamp);
+    f.get(taken)
+      .i32(RING.acknowledgeEvery - 1)
+      .op("i32.and", "i32.eqz")
+      .get(acks)
+      .i32(0)
+      .op("i32.ne", "i32.and");
+    f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).mem("i32.atomic.store"));
   });
 }
 
-/** (task, seq): counts the messages of the call as taken, and tells their senders now and then. */
-function addTake(module: ModuleBuilder): FunctionBuilder {
-  return module.function({ params: ["i32", "i32"], results: [] }, (f) => {
-    const [task, seq] = [f.param(0), f.param(1)];
-    const [at, left, peer, state, taken] = f.locals("i32", "i32", "i32", "i32", "i32");
-    const { field } = ringOf(f, task);
-    const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
-    f.get(task).mem("i32.load", TASK.receiveList).set(at);
-    f.get(task).mem("i32.load", TASK.numReceives).set(left);
-    eachPeer(f, at, left, peer, () => {
-      f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state);
-      f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
-      f.get(state, seq).mem("i32.store", RING.takenStamp);
-      f.get(taken)
-        .i32(RING.acknowledgeEvery - 1)
-        .op("i32.and", "i32.eqz")
-        .get(acks)
-        .i32(0)
-        .op("i32.ne", "i32.and");
-      f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).mem("i32.atomic.store"));
-    });
-  });
-}
-
-/** (member, task, input, output): what is done when everything came. */
+/** (member, task, output): what is done when everything came. */
 function addFinishing(module: ModuleBuilder, parts: EagerParts): FunctionBuilder {
-  return module.function({ params: ["i32", "i32", "i32", "i32"], results: [] }, (f) => {
-    const [member, task, input, output] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+  return module.function({ params: ["i32", "i32", "i32"], results: [] }, (f) => {
+    const [member, task, output] = [f.param(0), f.param(1), f.param(2)];
     const [kind, table, me, own, n] = f.locals("i32", "i32", "i32", "i32", "i32");
     const [at, left, to, from] = f.locals("i32", "i32", "i32", "i32");
     const setting = (field: number) => f.get(task).mem("i32.load", field);
@@ -321,7 +364,7 @@ function addFinishing(module: ModuleBuilder, parts: EagerParts): FunctionBuilder
     f.get(member).mem("i32.load", MEMBER.inTable).set(table);
     f.get(member).mem("i32.load", MEMBER.me).set(me);
     f.get(member).mem("i32.load", MEMBER.size).set(n);
-    f.get(input, me);
+    setting(TASK.input).get(me);
     setting(TASK.inputStride).op("i32.mul", "i32.add").set(own);
     setting(TASK.isDense);
     f.if(() => {

@@ -32,9 +32,26 @@ const BOXES = 2;
 
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
 
+/** A small collective. */
+export interface SmallCall {
+  readonly op: string;
+  readonly code: number;
+  /** The fingerprint. */
+  readonly call: number;
+  readonly count: number;
+  readonly extra: number;
+  readonly input: number;
+  readonly output: number;
+  readonly bytes: number;
+  readonly root: number;
+  readonly kernel: number;
+}
+
 /** What a member's calls of one operation do: where that stands, and for which call it was set up last. */
-interface Task {
+export interface Task {
   readonly at: number;
+  /** How often it was set up. */
+  version: number;
   bytes: number;
   root: number;
   kernel: number;
@@ -66,7 +83,7 @@ export class EagerRings {
     let at = member + inner.tasks;
     this.#tasks = this.#limits.map((limit) => {
       if (limit < 0) return undefined;
-      const task = { at, bytes: -1, root: -1, kernel: -1, numCopies: 0 };
+      const task = { at, version: 0, bytes: -1, root: -1, kernel: -1, numCopies: 0 };
       at += inner.taskBytes;
       return task;
     });
@@ -83,18 +100,35 @@ export class EagerRings {
     return bytes <= this.#limits[code]! && !this.#isRefused;
   }
 
-  /** Sets up what this member does in a small collective. @returns false when the call goes the other way */
-  prepare(op: string, code: number, bytes: number, root: number, kernel: number): boolean {
-    const { size: n, me, words } = this.#engine;
+  /** What a member's calls of an operation do; undefined for one that is never small. */
+  taskOf(code: number): Task | undefined {
+    return this.#tasks[code];
+  }
+
+  /** Sets up what this member does in a small collective; undefined when the call goes the other way. */
+  prepare(given: SmallCall): Task | undefined {
+    const { op, code, bytes, root, kernel } = given;
     const task = this.#tasks[code];
-    if (task === undefined || !this.#isOpen || bytes === 0 || bytes > this.#limits[code]!) return false;
+    if (task === undefined || !this.#isOpen || bytes === 0 || bytes > this.#limits[code]!) return undefined;
+    const { words } = this.#engine;
     words[this.#at + MEMBER.stage / 4] = 0;
-    words[this.#at + MEMBER.task / 4] = task.at;
-    if (bytes === task.bytes && root === task.root && kernel === task.kernel) return true;
+    const at = task.at / 4;
+    words[at + TASK.call / 4] = given.call;
+    words[at + TASK.count / 4] = given.count;
+    words[at + TASK.extra / 4] = given.extra;
+    words[at + TASK.input / 4] = given.input;
+    words[at + TASK.output / 4] = given.output;
+    task.version = (task.version + 1) | 0;
+    if (bytes === task.bytes && root === task.root && kernel === task.kernel) return task;
     task.bytes = bytes;
     task.root = root;
     task.kernel = kernel;
     task.numCopies = 0;
+    return this.#describe(task, op, bytes, root, kernel) ? task : undefined;
+  }
+
+  #describe(task: Task, op: string, bytes: number, root: number, kernel: number): boolean {
+    const { size: n, me } = this.#engine;
     const isRoot = root === me;
     switch (op) {
       case "all_reduce":

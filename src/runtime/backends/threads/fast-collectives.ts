@@ -20,7 +20,8 @@ import {
   WIRE_OPS,
 } from "../../comm/index.ts";
 import { apart, sumOfCounts } from "./argument-checks.ts";
-import { type CodedOp, type FastCall, FastIssue, OPS } from "./fast-issue.ts";
+import type { FastCall } from "./fast-call.ts";
+import { type CodedOp, FastIssue, OPS } from "./fast-issue.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { COPY, LastKernel } from "./move.ts";
 import { PairWork } from "./pair-channels.ts";
@@ -42,6 +43,8 @@ export class FastCollectives {
   readonly #plans: PlannedCalls;
   readonly #kernels = new LastKernel();
   #parts: Parts | undefined;
+  /** The bits of the names of the options of the call that is checked. */
+  #given = 0;
 
   constructor(engine: GroupEngine, arena: Arena, timeoutMs: number) {
     this.#engine = engine;
@@ -82,7 +85,7 @@ export class FastCollectives {
       }
     }
     const call = this.#issue.begin(op, input, redop, root, from, to, count, part, kernel);
-    call.remember(input, result, options, total);
+    call.remember(input, result, options, this.#given, total);
     return this.#issue.run(call, result, total);
   }
 
@@ -98,15 +101,8 @@ export class FastCollectives {
 
   /** Whether nothing about the call or the group asks for the careful path. */
   #isPlain(options: OutputOptions): boolean {
-    const engine = this.#engine;
-    return (
-      engine.failure === undefined &&
-      !engine.hasLeavers &&
-      options.signal === undefined &&
-      options.timeoutMs === undefined &&
-      options.dtype === undefined &&
-      engine.words[engine.stateWord] === 0
-    );
+    const isBare = options.signal === undefined && options.timeoutMs === undefined && options.dtype === undefined;
+    return isBare && this.#engine.isSound;
   }
 
   #own(data: Data | undefined): Tensor | undefined {
@@ -126,22 +122,23 @@ export class FastCollectives {
   }
 
   /** See `GroupDriver.quick`. */
-  call({ op, code }: NamedCall, data: Data, options: UncheckedOptions, peer: number): QuickWork<unknown> | undefined {
-    const again = this.#again(this.#issue.lastOf(code), data, options);
-    if (again !== undefined) return again;
+  call(
+    { op, code }: NamedCall,
+    data: Data,
+    options: UncheckedOptions,
+    peer: number,
+    given: number,
+  ): QuickWork<unknown> | undefined {
+    const last = this.#issue.lastOf(code);
+    // Programs repeat themselves, and what was checked of the last call is right now.
+    if (last.isLike(this.#arena, data, options, given)) {
+      const again = this.#issue.again(last, data as Tensor, options);
+      if (again !== undefined) return again;
+    }
+    this.#given = given;
     // Apart from the others: what is left is small enough for the optimizing compiler to inline.
     if (op === "all_reduce") return this.allReduce(data, options);
     return this.#other(op, data, options, peer);
-  }
-
-  /** The last call of an operation once more: programs repeat themselves, and what was checked then is right now. */
-  #again(last: FastCall, data: Data, options: UncheckedOptions): QuickWork<Tensor> | undefined {
-    if (!last.isRepeatable || options.root !== last.givenRoot || options.op !== last.givenOp) return undefined;
-    if (!this.#readyUnnamed(options)) return undefined;
-    const input = this.#own(data);
-    const result = options.output === undefined ? input : this.#own(options.output);
-    if (input === undefined || result === undefined) return undefined;
-    return last.isOf(input, result, options.output !== undefined) ? this.#issue.again(last, input, result) : undefined;
   }
 
   #other(
@@ -199,7 +196,7 @@ export class FastCollectives {
       }
     }
     const call = this.#issue.begin(OPS.all_reduce, input, op, 0, from, to, input.size, bytes, kernel);
-    call.remember(input, output, options, bytes);
+    call.remember(input, output, options, this.#given, bytes);
     return this.#issue.reduceAll(call, output);
   }
 
@@ -328,7 +325,7 @@ export class FastCollectives {
     work.bytes = tensor.sizeBytes;
     work.reportedBytes = tensor.sizeBytes;
     work.keep = tensor;
-    if (engine.sampled()) work.issuedAt = performance.now();
+    if (engine.counters.byCode[work.code]!.isTimed) work.issuedAt = performance.now();
     if (op === "send") work.input = tensor.byteOffset;
     else {
       work.output = tensor.byteOffset;

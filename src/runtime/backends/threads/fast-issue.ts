@@ -3,21 +3,17 @@
  * Goes as far as the peers allow; what is left then is the group engine's.
  */
 import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
-import {
-  packCall,
-  type QuickWork,
-  type ReduceOptions,
-  type RootOptions,
-  WIRE_OPS,
-  type WireOp,
-} from "../../comm/index.ts";
+import { packCall, type QuickWork, type UncheckedOptions, WIRE_OPS, type WireOp } from "../../comm/index.ts";
 import { isRefused } from "./argument-checks.ts";
 import { DoneWork } from "./done-work.ts";
+import { LOOK_FIRST } from "./eager-code.ts";
+import type { Task } from "./eager-rings.ts";
+import { FastCall, resultOf } from "./fast-call.ts";
 import type { GroupEngine } from "./group-engine.ts";
 import { stampOf } from "./layout.ts";
 import { COPY, moveShare, shareStart } from "./move.ts";
 import { IN_SECOND_PHASE, IN_STRANDS } from "./protocol.ts";
-import { type ExchangeCounts, type Parts, PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
+import { PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
 
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
@@ -62,81 +58,11 @@ interface LastWord {
   word: number;
 }
 
-/**
- * A call on its way: what a `ThreadsWork` has of it, should it have to wait. One object serves all calls of an operation in a
- * group, of which none begins before the last one was done or left to the engine. What was checked of the last one stays.
- */
-export class FastCall {
-  seq = 0;
-  op: WireOp = "barrier";
-  code = 0;
-  /** The fingerprint: see comm/call-fingerprint.ts. */
-  call = 0;
-  count = 0;
-  extra = 0;
-  input = 0;
-  output = 0;
-  /** Bytes of a part. */
-  bytes = 0;
-  root = 0;
-  kernel = 0;
-  tensor: Tensor | undefined;
-  redop: ReduceOp | undefined;
-  issuedAt = -1;
-  parts: Parts | undefined;
-  counts: ExchangeCounts | undefined;
-  detail = "";
-  choice: { calls: number } | undefined;
-  run: RunningPlan | undefined;
-
-  /** Whether the same call may be made again without being checked again. Its tensors are told by their places: none is kept. */
-  isRepeatable = false;
-  reportedBytes = 0;
-  givenRoot: number | undefined;
-  givenOp: ReduceOp | undefined;
-  #hasOutput = false;
-  #inputAt = -1;
-  #inputSize = -1;
-  #inputDtype: DType | undefined;
-  #resultAt = -1;
-  #resultSize = -1;
-  #resultDtype: DType | undefined;
-
-  /** Notes a call that is checked, and named no algorithm. */
-  remember(input: Tensor, result: Tensor, options: ReduceOptions & RootOptions, reportedBytes: number): void {
-    this.reportedBytes = reportedBytes;
-    this.givenRoot = options.root;
-    this.givenOp = options.op;
-    this.#hasOutput = options.output !== undefined;
-    this.#inputAt = input.byteOffset;
-    this.#inputSize = input.size;
-    this.#inputDtype = input.dtype;
-    this.#resultAt = result.byteOffset;
-    this.#resultSize = result.size;
-    this.#resultDtype = result.dtype;
-    // The divisor of an average is a setting that other calls change.
-    this.isRepeatable = options.algorithm === undefined && options.op !== "avg";
-  }
-
-  /** Whether the call that was noted was on tensors like these. */
-  isOf(input: Tensor, result: Tensor, hasOutput: boolean): boolean {
-    return (
-      input.byteOffset === this.#inputAt &&
-      result.byteOffset === this.#resultAt &&
-      input.size === this.#inputSize &&
-      result.size === this.#resultSize &&
-      input.dtype === this.#inputDtype &&
-      result.dtype === this.#resultDtype &&
-      hasOutput === this.#hasOutput
-    );
-  }
-}
-
 export class FastIssue {
   readonly #engine: GroupEngine;
   readonly #timeoutMs: number;
   /** By the operation's code. */
-  readonly #calls: readonly FastCall[] = WIRE_OPS.map(() => new FastCall());
+  readonly #calls: readonly FastCall[];
   /** By the operation's code. */
   readonly #lastWords: readonly LastWord[] = WIRE_OPS.map(() => ({
     dtype: undefined,
@@ -148,6 +74,8 @@ export class FastIssue {
   constructor(engine: GroupEngine, timeoutMs: number) {
     this.#engine = engine;
     this.#timeoutMs = timeoutMs;
+    const { name, counters } = engine;
+    this.#calls = WIRE_OPS.map((op, code) => new FastCall({ op, group: name }, counters.byCode[code]!));
   }
 
   #wordOf({ op, code }: CodedOp, dtype: DType, redop: ReduceOp | undefined, root: number): number {
@@ -223,16 +151,43 @@ export class FastIssue {
     const engine = this.#engine;
     call.seq = engine.nextSeq++;
     engine.driver.count(call.seq);
-    call.issuedAt = engine.sampled() ? performance.now() : -1;
+    call.issuedAt = call.counter.isTimed ? performance.now() : -1;
   }
 
-  /** The last call of an operation once more, on tensors of which `FastCall.isOf` is true. */
-  again(call: FastCall, input: Tensor, result: Tensor): QuickWork<Tensor> {
+  /** The last call of an operation once more, where `FastCall.isLike` is true; undefined when it has to be looked at again. */
+  again(call: FastCall, input: Tensor, options: UncheckedOptions): QuickWork<Tensor> | undefined {
+    const engine = this.#engine;
+    if (!engine.isIdle || engine.failure !== undefined) return undefined;
+    const result = resultOf(input, options, call.given);
+    const { task } = call;
+    if (task !== undefined && task.version === call.version) return this.#againSmall(call, task, input, result);
+    if (!engine.isSound) return undefined;
     this.#number(call);
     call.tensor = input;
     return call.code === OPS.all_reduce.code
       ? this.reduceAll(call, result)
       : this.run(call, result, call.reportedBytes);
+  }
+
+  /** A collective in messages once more. One call into WebAssembly does and notes it; of one that is done nothing else is kept. */
+  #againSmall(call: FastCall, task: Task, input: Tensor, result: Tensor): QuickWork<Tensor> | undefined {
+    const { driver, wasm, member, nextSeq: seq } = this.#engine;
+    const { counter } = call;
+    driver.count(seq);
+    const issuedAt = counter.isTimed ? performance.now() : -1;
+    const status = wasm.eagerCall(member, task.at, stampOf(seq), seq / 2 ** 32, driver.issueSpins);
+    if (status === LOOK_FIRST) return undefined;
+    this.#engine.nextSeq = seq + 1;
+    if (status !== 0) {
+      call.seq = seq;
+      call.issuedAt = issuedAt;
+      call.tensor = input;
+      return this.#hand(call, result, call.reportedBytes, PHASE.eager);
+    }
+    counter.calls++;
+    counter.bytes += call.reportedBytes;
+    if (issuedAt >= 0) counter.time((performance.now() - issuedAt) * 1000);
+    return new DoneWork(seq, call.kind, result);
   }
 
   /** Keeps nothing of a call: its buffers may be dropped. */
@@ -289,10 +244,11 @@ export class FastIssue {
   /** A collective in messages. The engine makes the rings for the first one. */
   #small(call: FastCall, result: Tensor, reportedBytes: number): QuickWork<Tensor> {
     const { rings, driver, wasm, member } = this.#engine;
-    const { op, code, bytes, root, kernel } = call;
-    if (!rings.prepare(op, code, bytes, root, kernel)) return this.#hand(call, result, reportedBytes, PHASE.queued);
-    const { count, input, output } = call;
-    const status = wasm.eager(member, stampOf(call.seq), call.call, count, 0, input, output, driver.issueSpins);
+    const task = rings.prepare(call);
+    if (task === undefined) return this.#hand(call, result, reportedBytes, PHASE.queued);
+    call.task = task;
+    call.version = task.version;
+    const status = wasm.eager(member, task.at, stampOf(call.seq), driver.issueSpins);
     if (status === 0) return this.#end(call, result, reportedBytes, 0);
     return this.#hand(call, result, reportedBytes, PHASE.eager);
   }
@@ -351,7 +307,8 @@ export class FastIssue {
     const { wasm, member, driver } = engine;
     const seq = engine.nextSeq++;
     driver.count(seq);
-    const issuedAt = engine.sampled() ? performance.now() : -1;
+    const fast = this.#calls[op.code]!;
+    const issuedAt = fast.counter.isTimed ? performance.now() : -1;
     use.seq = seq;
     const [context, spins, alone] = [prepared.context, driver.issueSpins, endsAlone ? 1 : 0];
     const status = wasm.runPlan(member, stampOf(seq), word, count, extra, input, output, context, spins, alone);
@@ -361,9 +318,9 @@ export class FastIssue {
     }
     if (status === 0) {
       if (planned.choice !== undefined) planned.choice.calls++;
-      return this.#done(seq, op, word, count, issuedAt, result, reportedBytes);
+      return this.#done(seq, fast, word, count, issuedAt, result, reportedBytes);
     }
-    const call = this.#fill(this.#calls[op.code]!, op, typed, redop, root, input, output, count, part, COPY);
+    const call = this.#fill(fast, op, typed, redop, root, input, output, count, part, COPY);
     call.isRepeatable = false;
     call.seq = seq;
     call.call = word;
@@ -403,7 +360,7 @@ export class FastIssue {
   /** Counts a call that is done, and notes it for the flight recorder. */
   #done<T>(
     seq: number,
-    { op, code }: CodedOp,
+    { kind, counter }: FastCall,
     word: number,
     count: number,
     issuedAt: number,
@@ -411,12 +368,11 @@ export class FastIssue {
     reportedBytes: number,
   ): QuickWork<T> {
     const engine = this.#engine;
-    const counter = engine.counters.byCode[code]!;
     counter.calls++;
     counter.bytes += reportedBytes;
     if (issuedAt >= 0) counter.time((performance.now() - issuedAt) * 1000);
     engine.flight.note(engine.block, seq, word, count, 1);
-    return new DoneWork<T>(seq, op, engine.name, result);
+    return new DoneWork<T>(seq, kind, result);
   }
 
   /** Leaves what is missing of a call to the engine. */

@@ -26,14 +26,13 @@ export class FlightRing {
   readonly #times: Float64Array;
   readonly #count: number;
   readonly #ring: number;
-  #next: number;
 
   /** @param first number of the first entry */
   constructor(words: Int32Array, rank: number, first: number) {
-    this.#next = first | 0;
     this.#words = words;
     this.#times = new Float64Array(words.buffer, 0, words.length >> 1);
     this.#count = (rankBlock(rank) + RANK.flightCount) / 4;
+    words[this.#count] = first;
     this.#ring = (rankBlock(rank) + RANK.flight) / 4;
   }
 
@@ -43,11 +42,11 @@ export class FlightRing {
     this.#times[(work.entry + ENTRY.time / 4) >> 1] = Date.now();
   }
 
-  /** Records a call without a clock. @returns its entry */
+  /** Records a call without a clock, as `eagerCall` (eager-code.ts) does of its own. @returns its entry */
   note(group: number, seq: number, call: number, count: number, state: 0 | 1 | 2): number {
     const words = this.#words;
-    const at = this.#ring + offsetOf(this.#next);
-    this.#next = (this.#next + 1) | 0;
+    const next = words[this.#count]!;
+    const at = this.#ring + offsetOf(next);
     words[at] = group;
     words[at + 1] = seq;
     words[at + 2] = call;
@@ -55,7 +54,7 @@ export class FlightRing {
     words[at + 4] = state;
     words[at + 5] = seq / 2 ** 32;
     this.#times[(at + ENTRY.time / 4) >> 1] = 0;
-    words[this.#count] = this.#next;
+    words[this.#count] = next + 1;
     return at;
   }
 

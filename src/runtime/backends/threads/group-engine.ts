@@ -20,7 +20,6 @@ import {
   errorOf,
   failureOf,
   OpCounters,
-  SAMPLE_EVERY,
 } from "../../comm/index.ts";
 import { type Choices, CONTEXT, initContext, type KernelOp, setParameter } from "../../executor/internal.ts";
 import { CallSteps } from "./call-steps.ts";
@@ -98,8 +97,6 @@ export class GroupEngine implements Pumpable {
   #parameter: number | bigint = 0;
   #parameterType: DType | undefined;
   #parameterOp: KernelOp | undefined;
-  /** Calls since the last one that was timed. The first calls are slower than the rest: the sixteenth is timed first. */
-  #ticks = SAMPLE_EVERY - 16;
   readonly #failed: ThreadsWork<unknown>[] = [];
   /** When strands were noted last. */
   #notedAt = 0;
@@ -140,6 +137,8 @@ export class GroupEngine implements Pumpable {
     set(MEMBER.slots + 4, this.block + this.layout.slots + n * SLOT.sizeBytes);
     set(MEMBER.done, this.block + this.layout.done);
     set(MEMBER.sleepers, this.driver.sleepersAddress);
+    set(MEMBER.group, this.block);
+    set(MEMBER.rank, rankBlock(this.ranks[this.me] as number));
     set(MEMBER.context, this.context);
     set(MEMBER.inTable, this.member + inner.inTable);
     set(MEMBER.outTable, this.member + inner.outTable);
@@ -194,10 +193,9 @@ export class GroupEngine implements Pumpable {
     return this.words[this.#numLeftWord] !== 0;
   }
 
-  /** Whether this call's duration is measured. */
-  sampled(): boolean {
-    this.#ticks = (this.#ticks + 1) & (SAMPLE_EVERY - 1);
-    return this.#ticks === 0;
+  /** Whether nothing ends the group: no failure that is known here, nor a member that has closed it. */
+  get isSound(): boolean {
+    return this.failure === undefined && !this.hasLeavers && this.words[this.stateWord] === 0;
   }
 
   /** Sets what the next `avg` or `preMulSum` kernel divides or multiplies by. */

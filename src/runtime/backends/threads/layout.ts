@@ -144,11 +144,13 @@ export const MEMBER = {
   doorTable: 36,
   /** Rounds of a dissemination (meeting-code.ts), 0 where the members poll each other's words. */
   meetings: 40,
-  /** The small collective that runs (`TASK`), and how far it is. */
-  task: 44,
-  stage: 48,
+  /** How far a small collective is. */
+  stage: 44,
   /** Of the slot that was published last. */
-  history: 52,
+  history: 48,
+  /** Addresses of the group's block, and of the rank's. */
+  group: 52,
+  rank: 56,
   sizeBytes: 128,
 } as const;
 /** What a member does in a small collective (eager-code.ts). One for each operation: programs repeat themselves. */
@@ -177,7 +179,13 @@ export const TASK = {
   /** What is copied where nothing is reduced (`COPY_ENTRY`). */
   copies: 48,
   numCopies: 52,
-  sizeBytes: 64,
+  /** The call, in the order of a slot from `SLOT.call` on. */
+  call: 64,
+  count: 68,
+  extra: 72,
+  input: 76,
+  output: 80,
+  sizeBytes: 96,
 } as const;
 /** Of how many operations some calls are small. */
 const NUM_TASKS = 8;

@@ -23,7 +23,7 @@ import {
   type WidenExports,
 } from "../../executor/internal.ts";
 import { addEager, addFlagOf } from "./eager-code.ts";
-import { HISTORY, LINE, MEMBER, RANK, SLOT } from "./layout.ts";
+import { HISTORY, LINE, MEMBER, RANK, SLOT, TASK } from "./layout.ts";
 import { addMeetings } from "./meeting-code.ts";
 
 /** What the module exports. Addresses and counts are numbers; above 2^31 they wrap into i32 on the way. */
@@ -55,8 +55,13 @@ export interface ProtocolExports extends MachineExports, WidenExports {
    * its announcement to its end; IN_STRANDS or IN_SECOND_PHASE added there. `run`: the context of the prepared plan.
    */
   readonly runPlan: WasmFunction;
-  /** (member, seq, call, count, extra, input, output, spins) -> status: a small collective; see eager-code.ts. */
+  /** (member, task, seq, spins) -> status: a small collective; see eager-code.ts. */
   readonly eager: WasmFunction;
+  /**
+   * (member, task, seq, high half of the call's number, spins) -> status: the same from its beginning to its entry in the flight
+   * recorder, for a call that may be done at once. LOOK_FIRST: nothing was done, as the group has failed or somebody has left it.
+   */
+  readonly eagerCall: WasmFunction;
   /** (to, from, bytes) */
   readonly copy: WasmFunction;
   /** (to, bytes) */
@@ -126,10 +131,10 @@ function addRing(module: ModuleBuilder, wake: FunctionBuilder | undefined, spare
 }
 
 /**
- * @param isPolled the peers wait for it: who polls for theirs next does so sooner behind a store that waits until it is seen (1.27
- * us against 1.6, 1 KiB among 4 ranks: bench/results/threads-one-meeting-2026-11-28.md)
+ * The peers wait for it: who polls for theirs next does so sooner behind a store that waits until it is seen (1.27 us against
+ * 1.6, 1 KiB among 4 ranks: bench/results/threads-one-meeting-2026-11-28.md).
  */
-function addPublish(module: ModuleBuilder, isPolled: boolean): FunctionBuilder {
+function addPublish(module: ModuleBuilder): FunctionBuilder {
   return module.function(
     signature(7, 0),
     (f) => {
@@ -141,16 +146,44 @@ function addPublish(module: ModuleBuilder, isPolled: boolean): FunctionBuilder {
       f.get(slot, call).mem("i32.store", SLOT.call).get(slot, count).mem("i32.store", SLOT.count);
       f.get(slot, extra).mem("i32.store", SLOT.extra).get(slot, input).mem("i32.store", SLOT.input);
       f.get(slot, output).mem("i32.store", SLOT.output);
-      f.get(member).mem("i32.load", MEMBER.history).i32(HISTORY.before).op("i32.mul");
-      f.get(call).i32(HISTORY.call).op("i32.mul", "i32.xor").get(count).i32(HISTORY.count).op("i32.mul", "i32.add");
-      f.get(extra).op("i32.xor").set(history);
-      f.get(member, history).mem("i32.store", MEMBER.history).get(slot, history).mem("i32.store", SLOT.history);
-      f.get(slot, seq);
-      if (isPolled) f.mem("i32.atomic.store", SLOT.seq);
-      else f.release("i32", SLOT.seq);
+      addToHistory(
+        f,
+        member,
+        () => f.get(call),
+        () => f.get(count),
+        () => f.get(extra),
+      );
+      f.set(history).get(member, history).mem("i32.store", MEMBER.history);
+      f.get(slot, history).mem("i32.store", SLOT.history).get(slot, seq).mem("i32.atomic.store", SLOT.seq);
     },
-    isPolled ? "publish" : undefined,
+    "publish",
   );
+}
+
+/** (member, task, seq): the same of a call in messages, for which nobody polls. */
+function addPublishTask(module: ModuleBuilder): FunctionBuilder {
+  return module.function(signature(3, 0), (f) => {
+    const [member, task, seq] = [f.param(0), f.param(1), f.param(2)];
+    const [slot, history] = f.locals("i32", "i32");
+    const field = (offset: number) => () => f.get(task).mem("i32.load", offset);
+    slotsOf(f, member, seq).get(member).mem("i32.load", MEMBER.me).i32(SLOT.sizeBytes).op("i32.mul", "i32.add");
+    f.tee(slot).get(task).mem("v128.load", TASK.call).mem("v128.store", SLOT.call);
+    f.get(slot, task).mem("i32.load", TASK.output).mem("i32.store", SLOT.output);
+    addToHistory(f, member, field(TASK.call), field(TASK.count), field(TASK.extra));
+    f.set(history).get(member, history).mem("i32.store", MEMBER.history);
+    f.get(slot, history).mem("i32.store", SLOT.history).get(slot, seq).release("i32", SLOT.seq);
+  });
+}
+
+/** Leaves the hash of all calls up to one. */
+function addToHistory(f: FunctionBuilder, member: Local, call: () => void, count: () => void, extra: () => void): void {
+  f.get(member).mem("i32.load", MEMBER.history).i32(HISTORY.before).op("i32.mul");
+  call();
+  f.i32(HISTORY.call).op("i32.mul", "i32.xor");
+  count();
+  f.i32(HISTORY.count).op("i32.mul", "i32.add");
+  extra();
+  f.op("i32.xor");
 }
 
 /**
@@ -283,7 +316,7 @@ export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
   const typeIndex = addReduceKernels(module);
   const ring = addRing(module, wake, "nobody");
   const ringEnded = addRing(module, wake, "whoIsPast");
-  const publish = addPublish(module, true);
+  const publish = addPublish(module);
   const arrived = addArrived(module, addRing(module, wake, "whoHasFinished"));
   const finish = addFinish(module);
   const finished = addFinished(module, ringEnded);
@@ -294,7 +327,7 @@ export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
 
   const meetings = addMeetings(module);
   const flagOf = addFlagOf(module);
-  addEager(module, { kernelType: typeIndex, copy, ring, publish: addPublish(module, false), flagOf });
+  addEager(module, { kernelType: typeIndex, copy, ring, publish: addPublishTask(module) });
 
   /** (member, seq, passable, spins) -> status: waits for all, by messages where the group is large and all are awake. */
   const come = module.function(signature(4, 1), (f) => {

@@ -89,4 +89,39 @@ describe("a call like the last one", () => {
       expect(freed).toContain("freed");
     }
   });
+
+  it("is refused once a member has left the group", async () => {
+    const outcomes = await onRanks(2, async ({ comm, backend, rank }) => {
+      const group = await backend.group("pair", [0, 1]);
+      const tensor = backend.tensor("f32", [8]);
+      for (let i = 0; i < 3; i++) group.broadcast(tensor, { root: 1 }).wait();
+      if (rank === 0) {
+        await group.close();
+        comm.barrier().wait();
+        return undefined;
+      }
+      comm.barrier().wait();
+      // A root that sends is done without the other: no error would come of that.
+      try {
+        await group.broadcast(tensor, { root: 1 });
+        return group.stats().operations["broadcast"]?.calls;
+      } catch (error) {
+        return (error as Error).message;
+      }
+    });
+    expect(outcomes).toEqual([{ value: undefined }, { value: expect.stringContaining("closed") }]);
+  });
+
+  it("is timed as others are, where operations take turns", async () => {
+    const outcomes = await onRanks(2, ({ comm, backend }) => {
+      const tensor = backend.tensor("f32", [8]);
+      for (let i = 0; i < 200; i++) {
+        comm.allReduce(tensor, { op: "max" }).wait();
+        comm.broadcast(tensor).wait();
+      }
+      return Object.values(comm.stats().operations).map(({ calls, bytes, totalUs }) => [calls, bytes, totalUs > 0]);
+    });
+    const all = [200, 6400, true];
+    for (const value of valuesOf(outcomes)) expect(value).toEqual([all, all]);
+  });
 });

@@ -127,7 +127,7 @@ export class RepeatedRuns {
     const engine = this.#engine;
     if (this.#known.length === 0 || !engine.isIdle || typeof given !== "object" || given === null) return undefined;
     if (!isPlain(options)) return undefined;
-    if (engine.failure !== undefined || engine.hasLeavers || engine.words[engine.stateWord] !== 0) return undefined;
+    if (!engine.isSound) return undefined;
     const input = ownTensor(this.#arena, options.input);
     const output = ownTensor(this.#arena, options.output);
     if (input === undefined && options.input !== undefined) return undefined;

@@ -98,8 +98,9 @@ export class ThreadsGroup implements GroupDriver {
     data: Data | undefined,
     options: UncheckedOptions,
     peer: number,
+    given: number,
   ): QuickWork<unknown> | undefined {
-    return this.#fast.call(call, data as Data, options, peer);
+    return this.#fast.call(call, data as Data, options, peer, given);
   }
 
   quickRun(plan: Runnable, options: RunOptions): QuickWork<Tensor | undefined> | undefined {
