@@ -42,7 +42,9 @@ const MOST_SOURCES = 32;
 const ASSUMED = "hgx-h200-8";
 
 /** What `--try` varies of a kernel, which only devices have. */
-const OF_KERNELS = ["threads", "unroll", "packets"] as const;
+const OF_KERNELS = ["threads", "unroll", "packets", "blocks"] as const;
+/** Of a strand: as `blocksPerStrand` of `generateCuda` says. */
+const BLOCKS: readonly number[] = [1, 2, 4, 8];
 
 interface Tries {
   readonly search: ProgramSearch;
@@ -60,7 +62,7 @@ function parseTries(list: readonly string[]): Tries {
     if (at < 1 || values.includes("")) throw new InvalidArgumentError("--try", item, "name=value,value");
     tried[name] = values.map((value) => parseProgramArgs([`${name}=${value}`])[name]);
   }
-  const { instances, threads, unroll, packets, ...args } = tried;
+  const { instances, threads, unroll, packets, blocks, ...args } = tried;
   const whole = (name: string, values: readonly unknown[] | undefined, least: number, most: number, unit = 1) => {
     for (const value of values ?? []) {
       const isOne = Number.isInteger(value) && (value as number) >= least && (value as number) <= most;
@@ -72,11 +74,14 @@ function parseTries(list: readonly string[]): Tries {
   };
   const wrong = packets?.find((format) => !PACKET_FORMATS.includes(format as PacketFormat));
   if (wrong !== undefined) throw new InvalidArgumentError("--try packets", wrong, PACKET_FORMATS.join(", "));
+  const odd = blocks?.find((many) => !BLOCKS.includes(many as number));
+  if (odd !== undefined) throw new InvalidArgumentError("--try blocks", odd, BLOCKS.join(", "));
   const search: ProgramSearch = {
     ...whole("instances", instances, 1, 256),
     ...whole("threads", threads, 32, 1024, 32),
     ...whole("unroll", unroll, 1, 16),
     ...(packets === undefined ? {} : { packets: packets as readonly PacketFormat[] }),
+    ...(blocks === undefined ? {} : { blocks: blocks as readonly number[] }),
   };
   return { search, args };
 }

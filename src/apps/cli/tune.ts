@@ -50,7 +50,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--arg <key=value>", "an argument of the program; may be given again", collect)
     .option(
       "--try <name=value,value>",
-      "values that are searched: of an argument of the program, or of instances, threads, unroll (units of 16 bytes), packets (lines, sheets, words); may be given again",
+      "values that are searched: of an argument of the program, or of instances, threads, unroll (units of 16 bytes), packets (lines, sheets, words), blocks (of a strand: 1, 2, 4, 8); may be given again",
       collect,
     )
     .addOption(new Option("--isolation <kind>", "what ranks on devices run in").choices(["thread", "process"]))

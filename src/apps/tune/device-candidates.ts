@@ -31,6 +31,7 @@ const packets = (algorithm: string): Shapes => ({
     [32, "256.lines", 32 * KI, MI],
     [64, "256.lines", 64 * KI, 2 * MI],
     [64, "512.lines", 128 * KI, 16 * MI],
+    [64, "512.sheets", 512 * KI, 16 * MI],
     [128, "512.lines", 512 * KI, 32 * MI],
   ],
 });
@@ -61,6 +62,7 @@ const direct = (algorithm: string): Shapes => ({
     [64, "256", MI, GI],
     [64, "256.u8", 4 * MI, GI],
     [132, "512", 8 * MI, 4 * GI],
+    [132, "1024", 16 * MI, 4 * GI],
   ],
 });
 

@@ -28,6 +28,8 @@ export interface ProgramSearch {
   readonly unroll?: readonly number[];
   /** On devices: how packets lie in memory. */
   readonly packets?: readonly PacketFormat[];
+  /** On devices: blocks that do a strand together. */
+  readonly blocks?: readonly number[];
 }
 
 /** A variant. Its label is the name under which it is stored, which ends in digits of the plan's hash. */
@@ -36,7 +38,7 @@ export interface ProgramVariant extends Candidate {
   readonly differs: string;
 }
 
-const [KI, MI] = [2 ** 10, 2 ** 20];
+const KI = 2 ** 10;
 /** On cores strands of a rank share one: more instances only shorten waits. On devices each is a block or more. */
 const INSTANCES = { cores: [1, 2, 4], devices: [1, 2, 4, 8, 16, 32, 64] } as const;
 /** Simulated time is off by some tens of percent: whatever is within this factor of the best is measured. */
@@ -155,18 +157,27 @@ export function rankOnDevices(
     .map(({ variant }) => variant);
 }
 
-/** Threads, packets and unrolling that can pay at a size, the likeliest first. */
+/** Shapes that can pay, the likeliest first: of programs that send packets and of others, at small sizes and at large ones. */
+const USUAL = {
+  packets: {
+    small: ["256.lines", "256.words", "128.lines", "128.words"],
+    large: ["1024.lines", "512.sheets", "512.lines", "1024.words", "512.words"],
+  },
+  data: { small: ["256", "128", "512"], large: ["512", "512.u8", "256"] },
+} as const;
+
 function shapesAt(sizeBytes: number, sendsPackets: boolean, search: ProgramSearch): readonly string[] {
-  const isSmall = sizeBytes <= 64 * KI;
-  const threads = search.threads ?? (isSmall ? [256, 128, 512] : [512, 256]);
+  const size = sizeBytes <= 64 * KI ? "small" : "large";
+  const usual = USUAL[sendsPackets ? "packets" : "data"][size];
+  const { threads = size === "small" ? [256, 128, 512] : [512, 256], unroll, blocks } = search;
+  if ([search.threads, search.packets, unroll, blocks].every((list) => list === undefined)) return usual;
   const packets = sendsPackets ? (search.packets ?? ["lines", "words"]) : [undefined];
-  const unroll = search.unroll ?? (sendsPackets || sizeBytes < MI ? [undefined] : [undefined, 8]);
+  const words = (list: readonly number[] | undefined, letter: string) =>
+    list?.map((value) => `${letter}${value}`) ?? [undefined];
   return threads.flatMap((count) =>
     packets.flatMap((format) =>
-      unroll.map((units) =>
-        [String(count), ...(units === undefined ? [] : [`u${units}`]), ...(format === undefined ? [] : [format])].join(
-          ".",
-        ),
+      words(unroll, "u").flatMap((units) =>
+        words(blocks, "b").map((many) => [count, units, many, format].filter((word) => word !== undefined).join(".")),
       ),
     ),
   );

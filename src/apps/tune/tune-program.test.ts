@@ -73,6 +73,7 @@ describe("variants of a program", () => {
       "96.u2",
       "96.u8",
     ]);
+    expect(labels("ring-all-reduce", "thread", { threads: [64], blocks: [1, 4] })).toEqual(["64.b1", "64.b4"]);
     // Processes cannot tell each other where buffers are.
     expect(labels("two-phase-all-reduce", "process")).toEqual([]);
   });
