@@ -74,6 +74,8 @@ export class HostsGroup implements CallServing {
   readonly #mpi: MpiProcess;
   readonly #at: HostsGroupPlace;
   readonly #choices: MeasuredChoices;
+  /** Below so many bytes of a collective, what was measured has MPI serve it: many calls are to learn no more than that. */
+  readonly #byMpiBelow = new Map<string, number>();
   #place: HostPlace | "none" | undefined;
   #carrier: HostCarrier | undefined;
   #arena: SharedArena | undefined;
@@ -91,6 +93,7 @@ export class HostsGroup implements CallServing {
     const { op, dtype, count, size, redop } = call;
     if (!isHosted(op) || count === 0 || this.#place === "none" || rounds(dtype, redop)) return mpi(call);
     const sizeBytes = reportedCount(op, size, count) * sizeOf(dtype);
+    if (sizeBytes < (this.#byMpiBelow.get(op) ?? 0)) return mpi(call);
     if (!this.#mayServe(op, dtype, sizeBytes)) return mpi(call);
     return new ChosenCall({
       choose: () => {
@@ -160,7 +163,9 @@ export class HostsGroup implements CallServing {
     const place = this.#place as HostPlace | "none" | undefined;
     if (place === undefined || place === "none" || !this.#isToMeasure(op)) return;
     const exchange = (call: HostCall) => this.#hosted(place, op, call) ?? mpi(call);
-    this.#choices.add(op, yield* measureCollective(op, { mpi, exchange }, steps, SIZES));
+    const rows = yield* measureCollective(op, { mpi, exchange }, steps, SIZES);
+    this.#choices.add(op, rows);
+    this.#byMpiBelow.set(op, rows.find(({ use }) => use === "exchange")?.fromBytes ?? Number.POSITIVE_INFINITY);
   }
 
   /** The first of each host makes a file, and the others map it: all members do, or none. */
