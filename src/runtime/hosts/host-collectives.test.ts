@@ -219,6 +219,24 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     }
   });
 
+  it("reduce in pieces that fit a slot, however many ranks the hosts have", () => {
+    const random = new Random(seed + 3);
+    const addresses = new HostAddresses();
+    // In a reduce each of a host's ranks could take as much of a piece as a slot has room for.
+    members = new Members(["a", "a", "a", "a", "b", "b", "b", "b"]);
+    const { places } = members;
+    const count = 2 ** 21;
+    const data = places.map((_, rank) => new Float32Array(count).fill(rank + 1));
+    const ended = members.run((rank, messages) => {
+      const { layout, memory } = places[rank] as HostPlace;
+      const span = addresses.span(data[rank] as Float32Array);
+      const call = { op: "reduce", dtype: "f32", redop: "sum", root: 5, size: 8, rank } as const;
+      return reducePieces({ ...call, partBytes: 4 * count, input: span, output: span, layout, memory, messages });
+    }, random);
+    expect(ended).toBe(8);
+    expect(data[5]?.findIndex((value) => value !== 36)).toBe(-1);
+  });
+
   it("let nobody leave a barrier, a broadcast or a reduce that one rank has not come to", () => {
     const random = new Random(seed + 2);
     for (const absent of [4]) {

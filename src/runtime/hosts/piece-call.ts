@@ -58,8 +58,9 @@ export class PieceTools {
     this.parts = parts;
     this.numHosts = parts.layout.hosts.length;
     this.pieceBytes = Math.min(
+      parts.memory.pieceBytes,
       wholeLines(pieceBytes),
-      this.numHosts > 1 ? overlapping(parts.partBytes) : parts.memory.pieceBytes,
+      this.numHosts > 1 ? overlapping(parts.partBytes) : Number.POSITIVE_INFINITY,
     );
     this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.row = parts.layout.hosts[parts.layout.host] ?? [];
