@@ -27,7 +27,7 @@ export {
   type TunedRun,
   tunedRun,
 } from "./chosen-plan.ts";
-export { ArenaReducer, kernelOp } from "./cpu/arena-reducer.ts";
+export { ArenaReducer, kernelOp, type ReduceJob } from "./cpu/arena-reducer.ts";
 export { type Carriage, carriageOf, isCarriedAsIs, scalarOf } from "./cpu/carriage.ts";
 export { FarRun } from "./cpu/far-run.ts";
 export { COUNTER_BYTES } from "./cpu/image.ts";

@@ -6,7 +6,14 @@
  */
 import { statfsSync } from "node:fs";
 import { addressOf, copyMemory, type MemoryCopy } from "../../foreign/native/index.ts";
-import { ArenaReducer, MAX_PAGES, newSharedMemory, PAGE_BYTES } from "../executor/internal.ts";
+import {
+  ArenaReducer,
+  MAX_PAGES,
+  newSharedMemory,
+  PAGE_BYTES,
+  type ReduceJob,
+  type WasmMemory,
+} from "../executor/internal.ts";
 import type { Fingerprint } from "../memory/index.ts";
 import {
   attachSharedArena,
@@ -87,6 +94,18 @@ export const hostMemoryAt = (path: string, members: number, pieceBytes: number):
   sizeBytes: fileBytes(members, pieceBytes),
 });
 
+/** Another thread of a rank, which may reduce for it. */
+export interface ReduceHelper {
+  /**
+   * Has a reduction of so many bytes made beside this thread.
+   * @param done called later, by this thread, if it is taken: whether it was made, which it is not if the other thread has died
+   * @returns whether it is taken
+   */
+  reduce(memory: WasmMemory, job: () => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean;
+  /** It uses a memory no more. */
+  forget(memory: WasmMemory): void;
+}
+
 export interface HostMemoryParts {
   readonly arena: SharedArena;
   readonly members: number;
@@ -96,6 +115,7 @@ export interface HostMemoryParts {
   readonly maxInputs: number;
   readonly pieceBytes: number;
   readonly tensors?: HostTensors | undefined;
+  readonly helper?: ReduceHelper | undefined;
 }
 
 export class HostMemory {
@@ -106,6 +126,9 @@ export class HostMemory {
   /** Where all of it begins in this process. */
   readonly address: number;
   readonly #arena: SharedArena;
+  readonly #memory: WasmMemory;
+  readonly #helper: ReduceHelper | undefined;
+  #isClosed = false;
   readonly #bytes: Uint8Array;
   readonly #words: Int32Array;
   readonly #members: number;
@@ -120,7 +143,7 @@ export class HostMemory {
   sharesTensors = false;
 
   /** @throws FormatError, NativeError, UnavailableError, RangeError where no memory is left */
-  constructor({ arena, members, me, maxInputs, pieceBytes, tensors }: HostMemoryParts) {
+  constructor({ arena, members, me, maxInputs, pieceBytes, tensors, helper }: HostMemoryParts) {
     this.copy = copyMemory();
     this.pieceBytes = pieceBytes;
     const basePages = pages(arena.sizeBytes) + pages(ownBytes(pieceBytes));
@@ -132,6 +155,8 @@ export class HostMemory {
     this.#unmapTensors = this.#tensors?.mapOver(memory.buffer, this.#tensorsAt);
     this.#unmap = attachSharedArena(arena, memory.buffer, members);
     this.#arena = arena;
+    this.#memory = memory;
+    this.#helper = helper;
     this.#bytes = new Uint8Array(memory.buffer);
     this.#words = new Int32Array(memory.buffer);
     this.address = Number(addressOf(this.#bytes));
@@ -277,7 +302,21 @@ export class HostMemory {
     return Atomics.load(this.#words, at) === 1 && Atomics.exchange(this.#words, at, 0) === 1;
   }
 
+  /**
+   * Has a reduction made beside this thread, if its rank has another one that is free.
+   * @param done called later, unless the group is over by then; see `ReduceHelper`
+   * @returns whether it is taken
+   */
+  reduceBeside(job: () => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
+    const ended = (isMade: boolean) => {
+      if (!this.#isClosed) done(isMade);
+    };
+    return this.#helper?.reduce(this.#memory, job, bytes, ended) === true;
+  }
+
   close(): void {
+    this.#isClosed = true;
+    this.#helper?.forget(this.#memory);
     removeSharedArena(this.#arena);
     this.#unmap();
     this.#unmapTensors?.();

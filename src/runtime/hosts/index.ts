@@ -8,7 +8,15 @@ export type { Carrier } from "./carrier.ts";
 export { ColumnMessages, MAX_PIECES } from "./column-messages.ts";
 export { HOST_MARK_BYTES, hostMark, type LaunchedAt } from "./host-identity.ts";
 export { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
-export { createHostMemory, HostMemory, hostMemoryAt, PIECE_BYTES, pieceBytesFor, roomOf } from "./host-memory.ts";
+export {
+  createHostMemory,
+  HostMemory,
+  hostMemoryAt,
+  PIECE_BYTES,
+  pieceBytesFor,
+  type ReduceHelper,
+  roomOf,
+} from "./host-memory.ts";
 export { type HostActivity, HostPlace } from "./host-place.ts";
 export { createHostTensors, HostTensors } from "./host-tensors.ts";
 export type { PieceCallParts } from "./piece-call.ts";

@@ -146,6 +146,21 @@ export class PieceTools {
     return !this.parts.memory.someWithdrew;
   }
 
+  /**
+   * The same of the first step of two, by the rank's other thread where that is free.
+   * @param done called later, where it is that
+   * @returns whether that thread makes it
+   */
+  reduceRowBeside(slot: number, at: number, inSlot: number, to: number, bytes: number, done: () => void): boolean {
+    const { dtype, redop = "sum", memory, size } = this.parts;
+    const inputs = () => this.row.map((_, member) => this.inputOf(member, slot, at, inSlot));
+    const job = () => memory.reducer.prepareBeside(dtype, redop === "avg" ? "sum" : redop, inputs(), to, size);
+    return memory.reduceBeside(job, bytes, (isMade) => {
+      const isRight = isMade ? !memory.someWithdrew : this.reduceRow(slot, at, inSlot, to, bytes);
+      if (isRight) done();
+    });
+  }
+
   /** Combines what hosts have reduced, in their order. */
   reduceHosts(inputs: readonly number[], to: number | readonly number[], bytes: number): void {
     this.#reduce("second", inputs, to, bytes);

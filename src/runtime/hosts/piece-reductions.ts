@@ -83,7 +83,12 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
       const exchange = exchanges[slot];
       if (exchange === undefined) {
         if (deliver(slot, from, reduce)) done();
-      } else if (reduce(memory.output(column, slot))) exchange(done);
+        return;
+      }
+      const reducedAt = memory.output(column, slot);
+      const goOn = () => exchange(done);
+      if (tools.reduceRowBeside(slot, from, share.at, reducedAt, share.bytes, goOn)) return;
+      if (reduce(reducedAt)) goOn();
     },
     take: (piece, slot) => {
       if (tools.lentOutput > 0 || !takers.includes(column)) return;

@@ -101,7 +101,8 @@ export class Hierarchy {
     }
     const { rank, ranks } = this.#group;
     const { hostMark: mark, hierarchy: mode, folder, tensors } = this.#context.options;
-    this.#setup = new HostSetup({ rank, size: ranks.length, mark, mode, folder, tensors }, ways.gather);
+    const { helper } = this.#context;
+    this.#setup = new HostSetup({ rank, size: ranks.length, mark, mode, folder, tensors, helper }, ways.gather);
     this.#setup.start((setup) => {
       this.#setup = undefined;
       const place = this.#settle(setup);

@@ -14,6 +14,7 @@ import {
   layoutOf,
   ownRow,
   pieceBytesFor,
+  type ReduceHelper,
   roomOf,
 } from "../../hosts/index.ts";
 import type { SharedArena } from "../../memory/index.ts";
@@ -51,6 +52,7 @@ export interface SetupParts {
   readonly mode: HierarchyMode;
   readonly folder: string | undefined;
   readonly tensors: HostTensors | undefined;
+  readonly helper: ReduceHelper;
 }
 
 /** What came of it: no memory where none is shared, with the reason. */
@@ -134,6 +136,7 @@ export class HostSetup {
             maxInputs: Math.max(row.length, layout.hosts.length),
             pieceBytes,
             tensors,
+            helper: this.#parts.helper,
           });
         } catch (error) {
           problem = (error as Error).message;

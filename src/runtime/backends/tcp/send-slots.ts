@@ -1,7 +1,10 @@
 /**
  * What a rank's program and the thread that writes for it (send-worker.ts) share: a few words for both, and for each connection a
- * slot with a ring of pieces of memory. The program appends pieces, and the thread writes them in their order.
+ * slot with a ring of pieces of memory. The program appends pieces, and the thread writes them in their order. Beside them there is a
+ * place for one reduction, which the program gives and the thread makes.
  */
+
+import type { WasmMemory } from "../../executor/internal.ts";
 
 /** Pieces of a connection that the thread has at a time: a power of two, for they are counted modulo 2 ** 32. */
 export const RING = 32;
@@ -18,9 +21,24 @@ export const WORD = {
   waits: 3,
   /** Whether the thread runs, is to end, or has. */
   state: 4,
+  /** Where the reduction is that the thread makes between its writes: see TURN. */
+  turn: 5,
+  /** Raised when memories came or went, which are told by messages. */
+  memories: 6,
 } as const;
 export const THREAD = { starts: 0, runs: 1, ends: 2, ended: 3, failed: 4 } as const;
-const COMMON_WORDS = 8;
+/** Whether there is a reduction for the thread, and whether it has made it. */
+export const TURN = { none: 0, given: 1, made: 2 } as const;
+/** What it is, from this word on: the number of its memory, its bytes, and the kernel's arguments. */
+export const JOB_AT = 8;
+const JOB_WORDS = 8;
+const COMMON_WORDS = JOB_AT + JOB_WORDS;
+
+/** A memory that the thread reduces on, by its number; without one it is to forget it. */
+export interface MemoryNote {
+  readonly number: number;
+  readonly memory?: WasmMemory;
+}
 
 /** Words of a slot, from its first one. */
 export const SLOT = {

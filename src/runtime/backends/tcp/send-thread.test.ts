@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
 import { socketCalls } from "../../../foreign/native/index.ts";
+import { ArenaReducer, newSharedMemory } from "../../executor/internal.ts";
 import { Connection, type Writer } from "./connection.ts";
 import { HEAD_BYTES, type Head, KIND, writeHead } from "./frame.ts";
 import { SendThread } from "./send-thread.ts";
@@ -156,6 +157,52 @@ describe.skipIf(process.platform === "win32")("a connection with a thread that w
     expect(blocked.connection.isLent).toBe(false);
     expect(blocked.over).toEqual([undefined]);
     expect(thread.take(1).sent).toBe(0);
+  });
+
+  it("makes reductions of the rank's memories between its writes, and says of one that it will not make that it is not made", async () => {
+    const thread = await startThread();
+    const count = 2 ** 16;
+    const made: boolean[] = [];
+    const memoryOf = () => {
+      const memory = newSharedMemory(32, 32);
+      let free = 64;
+      const allocate = (bytes: number) => {
+        const at = free;
+        free += Math.ceil(bytes / 64) * 64;
+        return at;
+      };
+      return { memory, allocate, reducer: new ArenaReducer(memory, 2, allocate) };
+    };
+    const add = ({ memory, allocate, reducer }: ReturnType<typeof memoryOf>) => {
+      const at = [0, 1, 2].map(() => allocate(4 * count)) as [number, number, number];
+      const views = at.map((from) => new Float32Array(memory.buffer, from, count)) as [
+        Float32Array,
+        Float32Array,
+        Float32Array,
+      ];
+      views[0].fill(1);
+      views[1].fill(2);
+      const job = reducer.prepareBeside("f32", "sum", at.slice(0, 2), at[2], 2);
+      thread.reduce(memory, job, 4 * count, (isMade) => void made.push(isMade));
+      return views[2];
+    };
+    const [first, second] = [memoryOf(), memoryOf()];
+    for (const one of [first, second, first]) {
+      expect(thread.isFree).toBe(true);
+      const sum = add(one);
+      expect(thread.isFree).toBe(false);
+      await until(() => {
+        thread.settle();
+        return thread.isFree;
+      });
+      expect(sum.every((value) => value === 3)).toBe(true);
+    }
+    thread.forget(first.memory);
+    const sum = add(second);
+    await thread.close();
+    thread.settle();
+    // It may have made it before it heard of the end.
+    expect(made).toEqual([true, true, true, sum[0] === 3]);
   });
 
   it("writes by itself before the thread is there, and after it has ended", async () => {

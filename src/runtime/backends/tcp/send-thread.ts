@@ -1,15 +1,28 @@
 /**
  * A thread that writes large payloads for a rank. To write bytes to a socket is to copy them, and so is to read them: where a rank
  * has a second core, this thread does the one while the rank's own does the other and reduces. It knows no frames: it writes
- * pieces of memory in the order in which it is given them, for each connection.
+ * pieces of memory in the order in which it is given them, for each connection. Between its writes it makes reductions, one at a time.
  *
  * Memory that it has been given is in use until it was written, or until `take` has returned, which asks for it back.
  */
 import { constants } from "node:os";
 import { Worker } from "node:worker_threads";
 import { POLL_IN, type SocketCalls, socketPair } from "../../../foreign/native/index.ts";
+import type { ReduceJob, WasmMemory } from "../../executor/internal.ts";
 import { HostAddresses } from "../../memory/index.ts";
-import { newSlots, OWNER, RING, type SendWorkerData, SLOT, slotAt, THREAD, WORD } from "./send-slots.ts";
+import {
+  JOB_AT,
+  type MemoryNote,
+  newSlots,
+  OWNER,
+  RING,
+  type SendWorkerData,
+  SLOT,
+  slotAt,
+  THREAD,
+  TURN,
+  WORD,
+} from "./send-slots.ts";
 
 /** How long the thread may take to hear that it is to stop, ms: it is within one system call that does not block, but may wait for a core. */
 const STOP_MS = 10_000;
@@ -29,6 +42,11 @@ export class SendThread {
   readonly gone: Promise<void>;
   readonly #byte = new Uint8Array(1);
   readonly #bytes = new Uint8Array(64);
+  /** What follows the reduction that it makes. */
+  #made: ((isMade: boolean) => void) | undefined;
+  /** Memories that it knows, by their numbers. */
+  readonly #memories = new Map<WasmMemory, number>();
+  #numMemories = 0;
   #seen = 0;
   #isClosed = false;
 
@@ -106,7 +124,51 @@ export class SendThread {
     return { written, sent };
   }
 
-  /** Whether pieces were written since this was asked last. */
+  /** Whether it has no reduction to make. */
+  get isFree(): boolean {
+    return this.isReady && this.#made === undefined;
+  }
+
+  /** Has a reduction made on a memory. @param done called by `settle`: whether it was made, or the thread has died */
+  reduce(memory: WasmMemory, job: ReduceJob, bytes: number, done: (isMade: boolean) => void): void {
+    let number = this.#memories.get(memory);
+    if (number === undefined) {
+      number = this.#numMemories++;
+      this.#memories.set(memory, number);
+      this.#note({ number, memory });
+    }
+    const { kernel, inTable, numInputs, outTable, numOutputs, context } = job;
+    this.#words.set([number, bytes, kernel, inTable, numInputs, outTable, numOutputs, context], JOB_AT);
+    this.#made = done;
+    Atomics.store(this.#words, WORD.turn, TURN.given);
+    this.#ask();
+  }
+
+  /** Hears whether the reduction was made. */
+  settle(): void {
+    const isMade = Atomics.load(this.#words, WORD.turn) === TURN.made;
+    if (this.#made === undefined || (!isMade && this.isReady)) return;
+    const done = this.#made;
+    this.#made = undefined;
+    Atomics.store(this.#words, WORD.turn, TURN.none);
+    done(isMade);
+  }
+
+  /** Has it forget a memory. */
+  forget(memory: WasmMemory): void {
+    const number = this.#memories.get(memory);
+    if (number === undefined) return;
+    this.#memories.delete(memory);
+    this.#note({ number });
+  }
+
+  #note(note: MemoryNote): void {
+    this.#worker?.postMessage(note);
+    Atomics.add(this.#words, WORD.memories, 1);
+    this.#ask();
+  }
+
+  /** Whether pieces were written, or a reduction made, since this was asked last. */
   get hasNews(): boolean {
     const written = Atomics.load(this.#words, WORD.written);
     const isNew = written !== this.#seen;

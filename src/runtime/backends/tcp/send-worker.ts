@@ -1,7 +1,19 @@
-/** The thread that writes large payloads for a rank, so that the rank reads and reduces meanwhile; see send-thread.ts. */
-import { workerData } from "node:worker_threads";
+/** The thread that writes large payloads for a rank, and makes some of its reductions, so that the rank does the rest meanwhile; see send-thread.ts. */
+import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { POLL_IN, POLL_OUT, type SocketCalls, socketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
-import { OWNER, RING, type SendWorkerData, SLOT, slotAt, THREAD, WORD } from "./send-slots.ts";
+import { reduceOn, type WasmFunction } from "../../executor/internal.ts";
+import {
+  JOB_AT,
+  type MemoryNote,
+  OWNER,
+  RING,
+  type SendWorkerData,
+  SLOT,
+  slotAt,
+  THREAD,
+  TURN,
+  WORD,
+} from "./send-slots.ts";
 
 /** How long it looks again and again for something to do before it sleeps, ms: to be woken takes as long. */
 const SPIN_MS = 0.05;
@@ -61,6 +73,33 @@ function write(slot: number): boolean {
   }
 }
 
+/** The kernels on each memory that the rank has named. */
+const kernels = new Map<number, WasmFunction>();
+let knownMemories = 0;
+
+function learnMemories(): void {
+  const told = Atomics.load(words, WORD.memories);
+  // A message may come after the word that counts it.
+  while (knownMemories !== told && parentPort !== null) {
+    const note = (receiveMessageOnPort(parentPort) as { message: MemoryNote } | undefined)?.message;
+    if (note === undefined) continue;
+    knownMemories++;
+    if (note.memory === undefined) kernels.delete(note.number);
+    else kernels.set(note.number, reduceOn(note.memory));
+  }
+}
+
+/** Makes the reduction that the rank has given, if any. */
+function reduce(): void {
+  if (Atomics.load(words, WORD.memories) !== knownMemories) learnMemories();
+  if (Atomics.load(words, WORD.turn) !== TURN.given) return;
+  const [number = 0, bytes = 0, kernel = 0, inTable = 0, numInputs = 0, outTable = 0, numOutputs = 0, context = 0] =
+    words.subarray(JOB_AT);
+  kernels.get(number)?.(kernel, inTable, numInputs, outTable, numOutputs, 0, bytes, context);
+  Atomics.store(words, WORD.turn, TURN.made);
+  tellWritten();
+}
+
 function sleep(asked: number): void {
   const until = performance.now() + SPIN_MS;
   while (performance.now() < until) if (isAsked(asked)) return;
@@ -86,6 +125,7 @@ function run(): void {
       table[2 * count + 1] = POLL_OUT;
       count++;
     }
+    reduce();
     if (isAsked(asked) || ends()) continue;
     if (count === 0) sleep(asked);
     else block(asked, count);

@@ -1,6 +1,8 @@
 /** Whether a rank has a thread that writes for it (send-thread.ts), which starts when the first large payload leaves. */
 import { availableParallelism } from "node:os";
 import type { SocketCalls } from "../../../foreign/native/index.ts";
+import type { ReduceJob, WasmMemory } from "../../executor/internal.ts";
+import type { ReduceHelper } from "../../hosts/index.ts";
 import type { Writer } from "./connection.ts";
 import type { PeerSockets } from "./meet.ts";
 import { SendThread, WAKE_EVENTS } from "./send-thread.ts";
@@ -12,6 +14,8 @@ const LEAST_PEERS = 3;
 const THREAD_CONNECTIONS = 3;
 /** Ranks of a world above which pairs have one connection: with 8 ranks more gained nothing (tcp-gloo-16-cores-2026-11-28.md in bench/results/). */
 const MOST_APART = 4;
+/** Reductions of fewer bytes are made by the rank's own thread: to hand one over takes as long. */
+const LEAST_REDUCED_BYTES = 192 * 1024;
 /** Descriptors below zero are none for poll(2). */
 const NOTHING_WATCHED = [-1, 0] as const;
 
@@ -24,15 +28,18 @@ export interface SenderOptions {
   readonly peers: readonly (PeerSockets | undefined)[];
 }
 
-export class Sender {
+export class Sender implements ReduceHelper {
   readonly #options: SenderOptions;
   #numSlots = 0;
   #thread: SendThread | undefined;
   #wants: boolean;
+  /** Whether the thread reduces: with 8 ranks it gained nothing (tcp-gloo-hosts-16-cores-2026-11-29.md in bench/results/). */
+  readonly #reduces: boolean;
 
   constructor(options: SenderOptions) {
     this.#options = options;
     this.#wants = options.sendThread === "on" || (options.sendThread === "auto" && gains(options.peers));
+    this.#reduces = areApart(options.peers);
   }
 
   /** Makes what a connection asks for the thread. All are made before the first one writes. */
@@ -71,6 +78,24 @@ export class Sender {
     this.#thread?.rise(isWoken);
   }
 
+  /** Has a reduction made by the thread, where it is large and the thread is free. */
+  reduce(memory: WasmMemory, job: () => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
+    if (bytes < LEAST_REDUCED_BYTES || !this.#reduces) return false;
+    const thread = this.#whenReady();
+    if (thread?.isFree !== true) return false;
+    thread.reduce(memory, job(), bytes, done);
+    return true;
+  }
+
+  /** Goes on after a reduction that the thread has made. */
+  settle(): void {
+    this.#thread?.settle();
+  }
+
+  forget(memory: WasmMemory): void {
+    this.#thread?.forget(memory);
+  }
+
   /** Ends it at once. @returns when its own resources are free too */
   async close(): Promise<void> {
     const thread = this.#thread;
@@ -100,6 +125,9 @@ export function forLarge<T>(connections: readonly T[], isLower: boolean): readon
 function gains(all: readonly (PeerSockets | undefined)[]): boolean {
   const peers = all.filter((peer) => peer !== undefined);
   const isHere = ({ sockets: [first] }: PeerSockets) => first?.socket.remoteAddress === first?.socket.localAddress;
-  const areApart = peers.some(({ sockets }) => sockets.length >= THREAD_CONNECTIONS);
-  return (areApart || peers.length >= LEAST_PEERS) && hasCores(1 + peers.filter(isHere).length);
+  return (areApart(all) || peers.length >= LEAST_PEERS) && hasCores(1 + peers.filter(isHere).length);
 }
+
+/** Whether each direction of a pair has a connection of its own for large payloads. */
+const areApart = (all: readonly (PeerSockets | undefined)[]) =>
+  all.some((peer) => peer !== undefined && peer.sockets.length >= THREAD_CONNECTIONS);

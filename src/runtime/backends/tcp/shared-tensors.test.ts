@@ -1,6 +1,7 @@
 /** Tensors that the ranks of a host read of each other: right results however soon they change again, a rank that dies, what is left. */
 import { existsSync, readdirSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { freePort } from "../../../../test/support/free-port.mjs";
 import { launch } from "../../world/launch.ts";
 import type { World } from "../../world/world.ts";
 
@@ -88,6 +89,63 @@ describe.skipIf(!existsSync("/dev/shm"))("tensors that ranks of a host share (Li
       });
     }
     expect(ownFiles()).toEqual([]);
+  });
+
+  it("are reduced by the ranks' other threads too, and are the program's again when a rank dies in the midst of a call", {
+    timeout: 120_000,
+  }, async () => {
+    process.env["CHORALE_SECRET"] = "0123456789abcdef0123456789abcdef";
+    const port = await freePort();
+    const nodes = (rank: number) => ({ count: 2, rank, rendezvous: `127.0.0.1:${port}` });
+    const said: unknown[][] = [];
+    await Promise.allSettled(
+      [0, 1].map((host) =>
+        launch({
+          ranks: 2,
+          nodes: nodes(host),
+          backend: "tcp",
+          backendOptions: { sendThread: "on", connections: 3 },
+          onOutput: ({ stream, text }) => {
+            if (stream === "stdout") said.push(JSON.parse(text));
+          },
+          graceMs: 10_000,
+          data: {},
+          timeoutMs: 100_000,
+          run: async (world: World) => {
+            const { comm, rank } = world;
+            const count = 3_000_001;
+            const x = world.tensor("f32", [count]);
+            const problems: string[] = [];
+            const pids = (await comm.gatherObjects(process.pid)) as number[];
+            for (let round = 0; round < 12; round++) {
+              for (let i = 0; i < count; i++) x.data[i] = (i % 1000) + rank;
+              const op = round % 2 === 0 ? "sum" : "avg";
+              if (round % 3 === 0) comm.allReduce(x, { op }).wait();
+              else await comm.allReduce(x, { op });
+              const expected = (i: number) => (op === "sum" ? 4 * (i % 1000) + 6 : (i % 1000) + 1.5);
+              const at = x.data.findIndex((value, i) => value !== expected(i));
+              if (at >= 0) problems.push(`round ${round}: element ${at} is ${x.data[at]}`);
+            }
+            let code = "";
+            try {
+              for (let call = 0; ; call++) {
+                const work = comm.allReduce(x, { op: "max" });
+                if (rank === 0 && call === 2) process.kill(pids[1] as number, "SIGKILL");
+                await work;
+              }
+            } catch (error) {
+              code = (error as { code?: string }).code ?? String(error);
+            }
+            x.data.fill(-7);
+            await new Promise((resolve) => setTimeout(resolve, 500));
+            console.log(JSON.stringify([rank, code, problems, x.data.every((value) => value === -7)]));
+          },
+        }),
+      ),
+    );
+    // Rank 1 is told of by nobody but the others.
+    const order = said.sort(([a], [b]) => Number(a) - Number(b));
+    expect(order).toEqual([0, 2, 3].map((rank) => [rank, "RANK_FAILED", [], true]));
   });
 
   it("are refused after a rank has died, and those of the next generation are shared again", {

@@ -2,7 +2,7 @@
 import type { ChoraleError } from "../../../core/index.ts";
 import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
-import type { HostTensors } from "../../hosts/index.ts";
+import type { HostTensors, ReduceHelper } from "../../hosts/index.ts";
 import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
 import type { HostTurns } from "./host-turns.ts";
@@ -41,6 +41,8 @@ export interface TcpContext {
   readonly grants: GrantHolds;
   /** What goes on in memory of this host. */
   readonly hosts: HostTurns;
+  /** The rank's other thread, where it has one. */
+  readonly helper: ReduceHelper;
   /** The way to a rank of the world; `undefined` for this one itself. */
   linkOf(rank: number): Link | undefined;
   /** Why a rank of the world cannot be reached any more, if so. */

@@ -97,6 +97,9 @@ export class TcpRank implements TcpContext {
     }
   }
 
+  get helper(): Sender {
+    return this.#sender;
+  }
   get pump(): this {
     return this;
   }
@@ -426,6 +429,7 @@ export class TcpRank implements TcpContext {
     if (!this.#sender.hasNews) return false;
     this.#activeAt = performance.now();
     for (const connection of this.#connections) if (connection.isLent) connection.flush();
+    this.#sender.settle();
     return true;
   }
 

@@ -5,6 +5,16 @@ import { CONTEXT, KERNEL_INDEX, type KernelOp } from "../wasm/reduce-kernels.ts"
 import { reduceOn } from "../wasm/reduce-module.ts";
 import type { WasmFunction, WasmMemory } from "../wasm/webassembly.ts";
 
+/** A reduction that is ready to run, on this thread or another one: the kernel's arguments, but for the range. */
+export interface ReduceJob {
+  readonly kernel: number;
+  readonly inTable: number;
+  readonly numInputs: number;
+  readonly outTable: number;
+  readonly numOutputs: number;
+  readonly context: number;
+}
+
 export class ArenaReducer {
   readonly #buffer: ArrayBufferLike;
   readonly #words: Int32Array;
@@ -12,6 +22,10 @@ export class ArenaReducer {
   readonly #context: number;
   readonly #inTable: number;
   readonly #outTable: number;
+  readonly #allocate: (bytes: number) => number;
+  readonly #maxTable: number;
+  /** Room for one that another thread makes: its context, and behind it its tables. */
+  #beside = 0;
 
   /** @param allocate gives memory of this rank alone */
   constructor(memory: WasmMemory, ranks: number, allocate: (bytes: number) => number) {
@@ -21,7 +35,26 @@ export class ArenaReducer {
     this.#context = allocate(CONTEXT.sizeBytes);
     this.#inTable = allocate(4 * (2 * ranks + 1));
     this.#outTable = this.#inTable + 4 * ranks;
+    this.#allocate = allocate;
+    this.#maxTable = ranks + 1;
     initContext(memory.buffer, this.#context);
+  }
+
+  /**
+   * Makes a reduction to one output ready for another thread, which runs it with a range that begins at 0. There is room for one:
+   * it must have ended before the next is made.
+   */
+  prepareBeside(dtype: DType, redop: ReduceOp, inputs: readonly number[], output: number, divisor: number): ReduceJob {
+    if (this.#beside === 0) {
+      this.#beside = this.#allocate(CONTEXT.sizeBytes + 4 * (this.#maxTable + 1));
+      initContext(this.#buffer, this.#beside);
+    }
+    const context = this.#beside;
+    const inTable = context + CONTEXT.sizeBytes;
+    this.#words.set([...inputs, output], inTable / 4);
+    const kernel = this.#kernel(dtype, redop, context, divisor);
+    const outTable = inTable + 4 * inputs.length;
+    return { kernel, inTable, numInputs: inputs.length, outTable, numOutputs: 1, context };
   }
 
   /**
@@ -54,11 +87,16 @@ export class ArenaReducer {
     divisor = numInputs,
     numOutputs = 1,
   ): void {
-    const op = kernelOp(redop);
-    if (typeof redop === "object") setParameter(this.#buffer, this.#context, dtype, op, redop.scalar);
-    else if (op === "avg") setParameter(this.#buffer, this.#context, dtype, op, divisor);
-    const kernel = KERNEL_INDEX[dtype][op] as number;
+    const kernel = this.#kernel(dtype, redop, this.#context, divisor);
     this.#reduce(kernel, inTable, numInputs, outTable, numOutputs, 0, length, this.#context);
+  }
+
+  /** The kernel, with its parameter in the context. */
+  #kernel(dtype: DType, redop: ReduceOp, context: number, divisor: number): number {
+    const op = kernelOp(redop);
+    if (typeof redop === "object") setParameter(this.#buffer, context, dtype, op, redop.scalar);
+    else if (op === "avg") setParameter(this.#buffer, context, dtype, op, divisor);
+    return KERNEL_INDEX[dtype][op] as number;
   }
 }
 
