@@ -3,11 +3,14 @@ import type { HostActivity } from "../../hosts/index.ts";
 
 export class HostTurns {
   readonly activities = new Set<HostActivity>();
+  /** How often anything got on. */
+  numMoves = 0;
 
   /** Goes on as far as can be. @returns whether anything got on */
   advance(): boolean {
     let moved = false;
     for (const one of this.activities) if (one.advance()) moved = true;
+    if (moved) this.numMoves++;
     return moved;
   }
 

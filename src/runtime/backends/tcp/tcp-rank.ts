@@ -396,8 +396,9 @@ export class TcpRank implements TcpContext {
     return false;
   }
 
-  turn(waitMs: number): void {
-    if (this.#isTurning) return;
+  turn(waitMs: number): boolean {
+    if (this.#isTurning) return false;
+    const { numMoves } = this.hosts;
     this.#isTurning = true;
     try {
       let count = 0;
@@ -411,14 +412,17 @@ export class TcpRank implements TcpContext {
       const [fd, events] = this.#sender.watched;
       this.#table[2 * count] = fd;
       this.#table[2 * count + 1] = events;
-      const restMs = this.#flushLent() ? 0 : this.#sender.rest(this.hosts.rest(waitMs));
+      let moved = this.#flushLent();
+      const restMs = moved ? 0 : this.#sender.rest(this.hosts.rest(waitMs));
       const ready = this.options.calls.poll(this.#table, count + 1, restMs);
       if (ready > 0) this.#serve();
+      moved ||= ready > 0;
       this.#sender.rise((this.#table[2 * count + 1] ?? 0) >>> 16 !== 0);
-      this.#flushLent();
+      if (this.#flushLent()) moved = true;
       this.hosts.rise();
       const now = performance.now();
       for (const { driver } of this.#groups.values()) driver.look(now);
+      return moved || this.hosts.numMoves !== numMoves;
     } finally {
       this.#isTurning = false;
     }

@@ -10,8 +10,8 @@ export interface WorkPump {
   readonly spins: SpinBudget;
   /** Sees that the event loop drives what is pending. */
   kick(): void;
-  /** Serves all sockets once. @param waitMs how long the thread may block until something arrives */
-  turn(waitMs: number): void;
+  /** Serves all sockets once. @param waitMs how long the thread may block until something arrives @returns whether anything got on */
+  turn(waitMs: number): boolean;
 }
 
 /** How long a thread that waits blocks in the kernel at a time, ms. */
@@ -38,17 +38,25 @@ export class TcpWork<T> extends PendingWork<T> {
     const until = runningTime(began) + limitMs;
     const { spins } = this.#pump;
     let spinMs = spins.take();
+    let idleSince = began;
+    let isIdle = false;
     for (let now = began; ; ) {
-      this.#pump.turn(spinMs > 0 ? 0 : BLOCK_MS);
+      const moved = this.#pump.turn(spinMs > 0 ? 0 : BLOCK_MS);
       if (this.settled) {
-        if (spinMs > 0) spins.tell(performance.now() - began <= spinMs);
+        if (spinMs > 0) spins.tell(performance.now() - idleSince <= spinMs);
         return this.result();
       }
       now = performance.now();
-      if (spinMs > 0 && now - began > spinMs) {
+      if (moved) {
+        // A large call is many waits, for one piece or another.
+        if (isIdle && spinMs > 0) spins.tell(true);
+        if (isIdle) spinMs = spins.take();
+        idleSince = now;
+      } else if (spinMs > 0 && now - idleSince > spinMs) {
         spins.tell(false);
         spinMs = 0;
       }
+      isIdle = !moved;
       if (runningTime(now) > until) {
         const what = `${this.op} #${this.seq} of ${this.group}`;
         throw new TimeoutError(what, limitMs, this.activity(), { callSite: callSite() });
