@@ -119,6 +119,8 @@ describe("a synthesised all-reduce", () => {
     writeFileSync(file, text);
     const changed = machineChoices(file);
     const failed = await onRanks(4, async ({ comm }) => comm.allReduce(new Float32Array(2 ** 18)), {
+      // A thread that has read the choices before would not look at them again.
+      isFresh: true,
       handle: createThreadsHost({ ranks: 4, ...(changed === undefined ? {} : { choices: changed }) }),
     });
     expect(failed[0]?.error?.message).toMatch(/changed after it was written/);

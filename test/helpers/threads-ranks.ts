@@ -25,24 +25,37 @@ export interface Outcome {
 }
 
 const CODE = `
-const { parentPort, workerData } = require("node:worker_threads");
-process.on("unhandledRejection", (e) => { parentPort.postMessage({ error: { name: "unhandled", message: String(e) } }); });
-(async () => {
-  const { ThreadsBackend } = await import(workerData.entry);
-  const { handle, rank, options, firstCall, data } = workerData;
-  const backend = new ThreadsBackend(handle, rank, options, firstCall);
-  const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
-  const gc = () => { require("node:v8").setFlagsFromString("--expose-gc"); require("node:vm").runInNewContext("gc")(); };
-  const load = (room) => import(new URL("../../../" + room + "/index.js", workerData.entry));
+const { parentPort } = require("node:worker_threads");
+let hasRejected = false;
+const report = (e) => parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });
+process.on("unhandledRejection", (e) => { hasRejected = true; report({ name: "unhandled", message: String(e) }); });
+const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
+const collect = () => {
+  require("node:v8").setFlagsFromString("--expose-gc");
+  require("node:vm").runInNewContext("gc")();
+};
+parentPort.on("message", async ({ entry, handle, rank, options, firstCall, data, text, isFresh }) => {
+  const { ThreadsBackend } = await import(entry);
+  const load = (room) => import(new URL("../../../" + room + "/index.js", entry));
+  let isIdle = false;
   try {
-    const fn = (0, eval)("(" + workerData.text + ")");
-    const value = await fn({ backend, comm: backend.world, rank, n: handle.ranks, turn, gc, load, data });
-    parentPort.postMessage({ value });
+    const backend = new ThreadsBackend(handle, rank, options, firstCall);
+    const fn = (0, eval)("(" + text + ")");
+    const value = await fn({ backend, comm: backend.world, rank, n: handle.ranks, turn, gc: collect, load, data });
+    // The backend looks at its memory once more in the turns after a call.
+    await turn(5);
+    isIdle = !isFresh && !hasRejected && process.getActiveResourcesInfo().every((name) => name === "MessagePort");
+    if (!hasRejected) parentPort.postMessage({ value, isIdle });
   } catch (e) {
-    parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });
+    report(e);
   }
-})();
+  // One that left something behind ends when that does.
+  if (!isIdle) parentPort.close();
+});
 `;
+
+/** Threads that wait for another world: starting one takes several times as long as most tests do. */
+const idle: Worker[] = [];
 
 /** Runs `fn` on every rank of a new world. A rank's throw is its outcome; `onDeath` says what the launcher does then. */
 export async function onRanks(
@@ -54,33 +67,38 @@ export async function onRanks(
     /** The number that calls and messages begin with. */
     readonly firstCall?: number;
     readonly data?: readonly unknown[];
+    /** Whether the threads are started for this world, and end with it: for what a thread remembers, or costs. */
+    readonly isFresh?: boolean;
     readonly onError?: (handle: ThreadsHandle, rank: number, message: string) => void;
   } = {},
 ): Promise<Outcome[]> {
-  const handle = options.handle ?? createThreadsHost({ ranks: n });
+  const { handle = createThreadsHost({ ranks: n }), isFresh = false } = options;
   return Promise.all(
     Array.from({ length: n }, (_, rank) => {
-      const worker = new Worker(CODE, {
-        eval: true,
-        workerData: {
-          entry: THREADS_ENTRY,
-          handle,
-          rank,
-          text: fn.toString(),
-          options: { timeoutMs: 20_000, ...options.attach },
-          firstCall: options.firstCall,
-          data: options.data ?? [],
-        },
-        execArgv: [],
+      const worker = (isFresh ? undefined : idle.pop()) ?? new Worker(CODE, { eval: true, execArgv: [] });
+      worker.ref();
+      worker.postMessage({
+        entry: THREADS_ENTRY,
+        handle,
+        rank,
+        text: fn.toString(),
+        options: { timeoutMs: 20_000, ...options.attach },
+        firstCall: options.firstCall,
+        data: options.data ?? [],
+        isFresh,
       });
       return new Promise<Outcome>((resolve, reject) => {
         let outcome: Outcome = { error: { name: "silent", message: "the rank said nothing" } };
-        worker.on("message", (message: Outcome) => {
+        const onMessage = ({ isIdle, ...message }: Outcome & { readonly isIdle?: boolean }) => {
           outcome = message;
           if (message.error !== undefined) options.onError?.(handle, rank, message.error.message);
-        });
-        worker.on("error", reject);
-        worker.on("exit", () => resolve(outcome));
+          if (isIdle !== true) return;
+          worker.off("message", onMessage).off("error", reject).off("exit", onExit).unref();
+          idle.push(worker);
+          resolve(outcome);
+        };
+        const onExit = () => resolve(outcome);
+        worker.on("message", onMessage).on("error", reject).on("exit", onExit);
       });
     }),
   );

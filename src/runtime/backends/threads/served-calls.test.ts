@@ -222,40 +222,44 @@ describe("tables", () => {
 
 describe("an algorithm of the program's own", () => {
   it("serves calls by its name once every rank has registered it, and is proved first", async () => {
-    const outcomes = await onRanks(2, async ({ comm, rank, load }) => {
-      const { registerAlgorithm } = await load<typeof import("../../executor/index.ts")>("runtime/executor");
-      const language = await load<typeof import("../../../authoring/language/index.ts")>("authoring/language");
-      const { ringAllReduce } =
-        await load<typeof import("../../../authoring/algorithms/index.ts")>("authoring/algorithms");
-      registerAlgorithm({
-        name: "mine",
-        collective: "all_reduce",
-        make: ({ numRanks }) => ringAllReduce({ numRanks }),
-      });
-      const lazy = ({ numRanks }: { numRanks: number }) =>
-        language.program({ name: "lazy", collective: language.allReduce(numRanks), autoSync: "full" }, (p) => {
-          for (const r of p.ranks) p.copy(r.output.at(0), r.input.at(0));
+    const outcomes = await onRanks(
+      2,
+      async ({ comm, rank, load }) => {
+        const { registerAlgorithm } = await load<typeof import("../../executor/index.ts")>("runtime/executor");
+        const language = await load<typeof import("../../../authoring/language/index.ts")>("authoring/language");
+        const { ringAllReduce } =
+          await load<typeof import("../../../authoring/algorithms/index.ts")>("authoring/algorithms");
+        registerAlgorithm({
+          name: "mine",
+          collective: "all_reduce",
+          make: ({ numRanks }) => ringAllReduce({ numRanks }),
         });
-      registerAlgorithm({ name: "lazy", collective: "all_reduce", make: lazy });
-      registerAlgorithm({
-        name: "ring-all-gather",
-        collective: "all_reduce",
-        make: ({ numRanks }) => ringAllReduce({ numRanks }),
-      });
-      const x = new Float32Array(100).fill(rank + 1);
-      await comm.allReduce(x, { algorithm: "mine" });
-      const errors: string[] = [];
-      for (const algorithm of ["lazy", "ring-all-gather"]) {
-        try {
-          await comm.allReduce(x, { algorithm });
-        } catch (error) {
-          errors.push((error as Error).message.split("\n")[0] ?? "");
+        const lazy = ({ numRanks }: { numRanks: number }) =>
+          language.program({ name: "lazy", collective: language.allReduce(numRanks), autoSync: "full" }, (p) => {
+            for (const r of p.ranks) p.copy(r.output.at(0), r.input.at(0));
+          });
+        registerAlgorithm({ name: "lazy", collective: "all_reduce", make: lazy });
+        registerAlgorithm({
+          name: "ring-all-gather",
+          collective: "all_reduce",
+          make: ({ numRanks }) => ringAllReduce({ numRanks }),
+        });
+        const x = new Float32Array(100).fill(rank + 1);
+        await comm.allReduce(x, { algorithm: "mine" });
+        const errors: string[] = [];
+        for (const algorithm of ["lazy", "ring-all-gather"]) {
+          try {
+            await comm.allReduce(x, { algorithm });
+          } catch (error) {
+            errors.push((error as Error).message.split("\n")[0] ?? "");
+          }
         }
-      }
-      const { choices } = comm.stats();
-      await comm.close();
-      return [x[0], x[99], choices, errors];
-    });
+        const { choices } = comm.stats();
+        await comm.close();
+        return [x[0], x[99], choices, errors];
+      },
+      { isFresh: true },
+    );
     const [first, second] = valuesOf(outcomes);
     expect(second).toEqual(first);
     expect(first).toMatchInlineSnapshot(`
