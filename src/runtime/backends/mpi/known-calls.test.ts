@@ -109,6 +109,20 @@ describe("a call of the same tensors", () => {
     expect(kept.map((one) => one.deref())).toEqual([undefined, undefined]);
   });
 
+  it("holds no large tensor of a program that never lets the event loop run", () => {
+    const { known, call, make } = setUp();
+    const held = () => process.memoryUsage().arrayBuffers / 2 ** 20;
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    const before = held();
+    // Of 4 MiB each.
+    for (let i = 0; i < 20; i++) call("broadcast", make(2 ** 20), {});
+    collect();
+    collect();
+    expect(held() - before).toBeLessThan(40);
+    expect(known.again("broadcast", make(2 ** 20), {})).toBeUndefined();
+  });
+
   it("is not kept where it has counts, which the next one may have others of", () => {
     const { known, call, make } = setUp(1);
     const [x, y] = [make(4), make(4)];

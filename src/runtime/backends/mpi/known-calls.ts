@@ -42,8 +42,12 @@ export class KnownCalls {
   readonly #sequence: CallSequence;
   /** Of the world. */
   readonly #generation: number;
-  /** Of large tensors, until the next collection of garbage: none is held for a call that may never come. */
-  readonly #calls = new Map<OperationName, KnownCall | WeakRef<KnownCall>>();
+  readonly #calls = new Map<OperationName, KnownCall>();
+  /**
+   * Of large tensors, by input and then output: it goes with either, as none is held for a call that may never come. No WeakRef has
+   * it: what one is made of stays until the program lets the event loop run.
+   */
+  readonly #ofLarge = new Map<OperationName, WeakMap<Tensor, WeakMap<Tensor, KnownCall>>>();
 
   constructor(sequence: CallSequence, generation: number) {
     this.#sequence = sequence;
@@ -65,13 +69,24 @@ export class KnownCalls {
     if (Math.min(...sizes) === 0) return;
     const tensors = { input: input.tensor, output: output?.tensor };
     const known = { ...tensors, redop, root, arrival, make, regions, result, sizeBytes, finish };
-    this.#calls.set(op, Math.max(...sizes) > PIECE_BYTES ? new WeakRef(known) : known);
+    if (Math.max(...sizes) > PIECE_BYTES) {
+      this.#calls.delete(op);
+      this.#ofLarge.set(op, new WeakMap([[known.input, new WeakMap([[known.output ?? known.input, known]])]]));
+    } else {
+      this.#calls.set(op, known);
+      this.#ofLarge.delete(op);
+    }
   }
 
   /** The same call once more; `undefined` where it is another, or has to be checked anew. */
   again(op: OperationName, input: Data | undefined, options: KnownOptions): Prepared | undefined {
-    const kept = this.#calls.get(op);
-    const known = kept instanceof WeakRef ? kept.deref() : kept;
+    const place = (options.output ?? input) as Tensor;
+    const known =
+      this.#calls.get(op) ??
+      this.#ofLarge
+        .get(op)
+        ?.get(input as Tensor)
+        ?.get(place);
     if (known === undefined || known.input !== input || known.output !== options.output) return undefined;
     const { redop, root, make, output } = known;
     if (redop !== undefined && redop !== (options.op ?? "sum")) return undefined;
