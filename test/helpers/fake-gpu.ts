@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import koffi from "koffi";
 
@@ -22,7 +22,7 @@ const WITHOUT = {
 
 export interface FakeGpuVariant {
   readonly nccl?: keyof typeof WITHOUT;
-  /** A source with kernels of its own, in place of those of plans. */
+  /** A source with kernels of its own, beside those of plans. */
   readonly kernels?: string;
 }
 
@@ -34,19 +34,17 @@ export function buildFakeGpu({ nccl = "usual", kernels: own }: FakeGpuVariant = 
   mkdirSync(folder, { recursive: true });
   const hash = createHash("sha256");
   for (const file of [source, processes, kernels]) hash.update(readFileSync(file));
-  const name = `${folder}/fake-gpu-${hash
-    .update(own ?? "")
-    .digest("hex")
-    .slice(0, 16)}`;
-  const define =
-    own === undefined ? [`HOST_CUDA="${hostCuda}"`, `HOST_KERNELS="${folder}"`] : [`FAKE_KERNELS="${own}"`];
-  const flags = ["-std=c++17", "-O1", "-fPIC", ...define.map((one) => `-D${one}`)];
-  const object = made(`${name}.o`, (target) => ["-c", ...flags, "-o", target, source]);
-  if (object === undefined) return undefined;
-  return made(`${name}-${nccl}.so`, (target) => {
+  const flags = ["-std=c++17", "-fPIC", `-DHOST_CUDA="${hostCuda}"`, `-DHOST_KERNELS="${folder}"`];
+  const objectOf = (name: string, from: string) =>
+    made(`${name}.o`, (target) => ["-c", "-O1", ...flags, "-o", target, from]);
+  const name = `${folder}/fake-gpu-${hash.digest("hex").slice(0, 16)}`;
+  const objects = [objectOf(name, source), ...(own === undefined ? [] : [objectOf(own, own)])];
+  if (!objects.every((one) => one !== undefined)) return undefined;
+  const library = own === undefined ? name : `${name}-${basename(own)}`;
+  return made(`${library}-${nccl}.so`, (target) => {
     const script = `${target}.map`;
     writeFileSync(script, `{ local: ${["nothing", ...WITHOUT[nccl]].join("; ")}; };`);
-    return ["-shared", "-o", target, object, `-Wl,--version-script=${script}`, "-lpthread", "-ldl"];
+    return ["-shared", "-o", target, ...objects, `-Wl,--version-script=${script}`, "-lpthread", "-ldl"];
   });
 }
 

@@ -35,11 +35,21 @@ export function useEmulatedGpu(): boolean {
   const folder = fileURLToPath(new URL("../../../.cache/native", import.meta.url));
   mkdirSync(folder, { recursive: true });
   const emulator = fileURLToPath(new URL("./emulator.hpp", import.meta.url));
-  const text = `#include "${emulator}"\n${hostSource()}`;
+  const text = `#include "${emulator}"
+${hostSource()}
+void* emulatedKernel(const std::string& name) {
+  const auto found = emulator::kernels.find(name);
+  return found == emulator::kernels.end() ? nullptr : &found->second;
+}
+std::function<void()> emulatedLaunch(void* kernel, void** params, unsigned gx, unsigned gy, unsigned bx, unsigned sharedBytes) {
+  const auto bound = (*(emulator::Kernel*)kernel)(params);
+  return [=] { emulator::run({gx, gy, 1}, {bx, 1, 1}, sharedBytes, bound); };
+}
+`;
   // The name holds the content: the stand-in is built anew when a kernel changes.
   let hash = 0;
   for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, 31) + text.charCodeAt(i)) | 0;
-  const file = `${folder}/llama-kernels-${(hash >>> 0).toString(16)}.inc`;
+  const file = `${folder}/llama-kernels-${(hash >>> 0).toString(16)}.cpp`;
   writeFileSync(file, text);
   const path = buildFakeGpu({ kernels: file });
   if (path === undefined) return false;
