@@ -18,6 +18,12 @@ import { PHASE, type RunningPlan, ThreadsWork } from "./threads-work.ts";
 /** Up to this size a call stays until it is done if the peers are there; larger ones are left to `wait` or the event loop. */
 export const EAGER_BYTES = 1024 * 1024;
 
+/**
+ * How much longer a call stays for the end of others that have come than for their coming: they are moving data, which takes some
+ * of them half as long again, and a call that is left to `wait` costs some microseconds more.
+ */
+const endPatience = (bytes: number): number => 1 + Math.floor(bytes / (64 * 1024));
+
 /** An operation: its name, and its number in tables and fingerprints. */
 export interface CodedOp<O extends WireOp = WireOp> {
   readonly op: O;
@@ -311,7 +317,8 @@ export class FastIssue {
     const issuedAt = fast.counter.isTimed ? performance.now() : -1;
     use.seq = seq;
     const [context, spins, alone] = [prepared.context, driver.issueSpins, endsAlone ? 1 : 0];
-    const status = wasm.runPlan(member, stampOf(seq), word, count, extra, input, output, context, spins, alone);
+    const end = spins * endPatience(reportedBytes);
+    const status = wasm.runPlan(member, stampOf(seq), word, count, extra, input, output, context, spins, alone, end);
     if (status === 0 || status >= IN_SECOND_PHASE) {
       if (engine.plans.hasRetired) engine.plans.arrived(seq);
       if (prepared.hasOutgrown) prepared.giveBackOutgrown();

@@ -51,8 +51,9 @@ export interface ProtocolExports extends MachineExports, WidenExports {
   /** (member, seq, call, count, extra, input, output, start, end, kernel, spins) -> status; IN_SECOND_PHASE added there. */
   readonly twoShot: WasmFunction;
   /**
-   * (member, seq, call, count, extra, input, output, run, spins, endsAlone) -> status: a whole call that a plan serves, from
-   * its announcement to its end; IN_STRANDS or IN_SECOND_PHASE added there. `run`: the context of the prepared plan.
+   * (member, seq, call, count, extra, input, output, run, spins, endsAlone, endSpins) -> status: a whole call that a plan serves,
+   * from its announcement to its end; IN_STRANDS or IN_SECOND_PHASE added there. `run`: the context of the prepared plan;
+   * `endSpins`: polls for the end of others that have come.
    */
   readonly runPlan: WasmFunction;
   /** (member, task, seq, spins) -> status: a small collective; see eager-code.ts. */
@@ -426,9 +427,10 @@ export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
   );
 
   module.function(
-    signature(10, 1),
+    signature(11, 1),
     (f) => {
       const [member, seq, run, spins, endsAlone] = [f.param(0), f.param(1), f.param(7), f.param(8), f.param(9)];
+      const endSpins = f.param(10);
       const status = f.local("i32");
       for (let i = 0; i < 7; i++) f.get(f.param(i));
       f.call(publish);
@@ -443,7 +445,7 @@ export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
       f.if(() => f.i32(IN_STRANDS).op("return"));
       f.get(endsAlone);
       f.if(() => f.i32(0).op("return"));
-      endCall(f, member, seq, spins, status);
+      endCall(f, member, seq, endSpins, status);
     },
     "runPlan",
   );
