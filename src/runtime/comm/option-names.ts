@@ -66,7 +66,10 @@ export const NAMED_CALLS = Object.fromEntries(
   (Object.keys(OPERATIONS) as OperationName[]).map((op) => [op, { op, code: opCode(op), plainNames: PLAIN_NAMES[op] }]),
 ) as { readonly [O in OperationName]: NamedCall };
 
-/** The bits of the names of options; `NOT_PLAIN` where one is null, no name of `PLAIN_OPTIONS`, or none that the call has. */
+/**
+ * The bits of the names of options; `NOT_PLAIN` where one is null, no name of `PLAIN_OPTIONS`, or none that the call has, and of an
+ * object of a class, whose accessors no loop finds.
+ */
 function plainBits(names: number, options: { readonly [N in PlainName]?: unknown }): number {
   let bits = 0;
   // Names are not looked up, of a list of five.
@@ -78,7 +81,7 @@ function plainBits(names: number, options: { readonly [N in PlainName]?: unknown
     else if (name === "input" && options.input !== null) bits |= PLAIN_OPTIONS.input;
     else return NOT_PLAIN;
   }
-  return (bits & ~names) === 0 ? bits : NOT_PLAIN;
+  return (bits & ~names) === 0 && Object.getPrototypeOf(options) === Object.prototype ? bits : NOT_PLAIN;
 }
 
 /**

@@ -64,6 +64,45 @@ describe("a call like the last one", () => {
     }
   });
 
+  it("is another one with options of a class, whose accessors have no names that are listed", async () => {
+    const outcomes = await onRanks(2, ({ comm, backend, rank }) => {
+      type Given = { readonly output?: typeof input; readonly root?: number; readonly op?: "max" };
+      class Options {
+        readonly #given: Given;
+        constructor(given: Given) {
+          this.#given = given;
+        }
+        get output() {
+          return this.#given.output as typeof input;
+        }
+        get root() {
+          return this.#given.root as number;
+        }
+        get op() {
+          return this.#given.op as "max";
+        }
+      }
+      const [input, output] = [backend.tensor("f32", [8]), backend.tensor("f32", [8])];
+      const values = () => {
+        input.fill(rank + 1);
+        return input;
+      };
+      const first = () => [input.at(0), output.at(0)];
+      for (let i = 0; i < 3; i++) comm.allReduce(values()).wait();
+      comm.allReduce(values(), new Options({ output })).wait();
+      const apart = first();
+      comm.allReduce(values()).wait();
+      comm.allReduce(values(), new Options({ op: "max" })).wait();
+      const most = first();
+      for (let i = 0; i < 3; i++) comm.broadcast(values()).wait();
+      comm.broadcast(values(), new Options({ root: 1 })).wait();
+      return [apart, most, first(), rank];
+    });
+    for (const [i, value] of valuesOf(outcomes).entries()) {
+      expect(value).toEqual([[i + 1, 3], [2, 3], [2, 3], i]);
+    }
+  });
+
   it("is refused once its tensor is freed or its options are wrong", async () => {
     const outcomes = await onRanks(2, ({ comm, backend }) => {
       const [input, output] = [backend.tensor("f32", [8]), backend.tensor("f32", [8])];
