@@ -352,6 +352,45 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
     for (const sums of found) expect(sums).toEqual([10, 10, 10, 10]);
   });
 
+  it("writes nothing to the result of a rank that has left a call which others have found", {
+    timeout: 60_000,
+  }, async () => {
+    const found = await launch({
+      ranks: 3,
+      backend: "mpi",
+      backendOptions: { choices: "exchange" },
+      env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
+      run: async (world) => {
+        const { comm, rank, size } = world;
+        const pass = (ms: number) => {
+          for (const until = performance.now() + ms; performance.now() < until; );
+        };
+        const group = await comm.split(0, rank);
+        if (group === undefined) return false;
+        const input = world.tensor("i8", [24 * 2 ** 20]).fill(rank);
+        const output = world.tensor("i8", [size * input.size]);
+        group.barrier().wait();
+        let isAsLeft = true;
+        try {
+          // The first to call, and busy until the others copy, for some 50 ms: no look at its call tells that they have come.
+          pass(rank === 1 ? 0 : 20);
+          const work = group.allGather(input, { output });
+          pass(rank === 1 ? 25 : 0);
+          if (rank === 1) group.abort("enough");
+          work.wait();
+        } catch {
+          output.fill(7);
+          pass(200);
+          isAsLeft = Buffer.compare(Buffer.from(output.data.buffer), Buffer.alloc(output.size, 7)) === 0;
+        }
+        await group.close().catch(() => {});
+        await comm.barrier();
+        return isAsLeft;
+      },
+    });
+    expect(found[1]).toBe(true);
+  });
+
   it("is launched by chorale: results, by what it measures to be faster, and native output", {
     timeout: 60_000,
   }, async () => {

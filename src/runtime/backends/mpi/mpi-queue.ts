@@ -350,7 +350,9 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected stopEngine(): void {
     this.#turns.endTurn(this.options.ranks);
     const { mpi } = this.options;
-    for (const { activities } of this.running) for (const one of activities) one.stop?.();
+    // Others may have found what this rank has brought of a call that waits, and use its memory.
+    const brought = this.waiting.filter(({ comparesLater }) => comparesLater);
+    for (const { activities } of [...this.running, ...brought]) for (const one of activities) one.stop?.();
     if (this.running.length > 0) {
       // MPI cannot take back what it was given, and may write there yet.
       mpi.abandoned.push(...this.running);
