@@ -72,8 +72,14 @@ export class TensorRoom {
     return !this.#isKept && at >= from && at + sizeBytes <= to;
   }
 
-  /** Takes all that it has given out of the others' reach, as it is, and gives no more. */
+  /** Whether `keep` was called. */
+  get isKept(): boolean {
+    return this.#isKept;
+  }
+
+  /** Takes all that it has given out of the others' reach, as it is, and gives no more. Idempotent. */
   keep(): void {
+    if (this.#isKept) return;
     const { arena, from } = this.#place;
     arena.keep(from, this.#reservedTo);
     this.#isKept = true;

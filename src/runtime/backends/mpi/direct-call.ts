@@ -106,7 +106,8 @@ export class DirectCall implements Activity {
   stop(): void {
     if (this.#meeting.isBrought && !this.#isOver) {
       this.#meeting.withdraw();
-      if (this.#isShared) this.#tiles.close(this.#meeting.half.meetings[this.#group.me] ?? 0);
+      const at = this.#meeting.half.meetings[this.#group.me] ?? 0;
+      if (this.#isShared && !this.#tiles.close(at)) this.#group.arena.room.keep();
     }
     this.#steps = undefined;
     this.#group.arena.running.delete(this);
@@ -130,8 +131,9 @@ export class DirectCall implements Activity {
     else if (this.#isShared) yield* this.#takeTogether(inputs, copy);
     else yield* this.#take(inputs, copy);
     if (!this.#sharesApart) yield* this.#meet();
-    // What was read of a member that has failed meanwhile may be anything. The failure comes from that member.
-    while (this.#meeting.someWithdrew) yield;
+    // What was read of a member that has failed meanwhile may be anything. The failure comes from that member. And so may what others
+    // wrote where this rank does not see it any more, as another call has taken its tensors out of their reach.
+    while (this.#meeting.someWithdrew || this.#group.arena.room.isKept) yield;
   }
 
   /** Which half of what takes turns is the call's. */

@@ -389,6 +389,29 @@ describe.skipIf(!hasMmap).each(Object.entries(DOCUMENTS))("calls inside a host b
     });
     expect(asked).toBe(1);
   });
+
+  it.runIf(document === DOCUMENTS["the exchange"])(
+    "keeps the tensors of a rank that failed from one that was stopped while it wrote to them",
+    { timeout: 60_000 },
+    () => {
+      // The last: its tensors are not shared any more.
+      const { outputs, calls } = make("all_gather", "f32", 3 * large, false, () => true);
+      for (const one of calls) one.begin(target);
+      const [mine, theirs] = arenas as unknown as [HostArena, HostArena];
+      const [group] = groups as unknown as [HostGroup];
+      const at = group.rounds.halves[((group.numPieces - 1) & 1) as 0 | 1].meetings[0] ?? 0;
+      const output = outputs[0] as Float32Array;
+      const from = mine.offsetOf(addresses.span(output));
+      // The other is in the midst of a tile, and goes on when the first has its memory for itself again.
+      Atomics.add(mine.words(), at + MEETING.writers, 1);
+      calls[0]?.stop?.();
+      output.fill(-1);
+      theirs.bytes.fill(7, from, from + output.byteLength);
+      expect(output.every((value) => value === -1)).toBe(true);
+      expect(mine.offsetOf(addresses.span(output))).toBe(0);
+      for (const one of calls) one.stop?.();
+    },
+  );
 });
 
 it.skipIf(!hasMmap)("a host's memory has its reduction kernels before any call", () => {

@@ -45,11 +45,18 @@ export class SharedTiles {
     Atomics.sub(this.#words, at + MEETING.writers, 1);
   }
 
-  /** Lets nobody write to a rank's result any more, and waits for those that do. Idempotent. */
-  close(at: number, mostMs = MOST_MS): void {
+  /**
+   * Lets nobody write to a rank's result any more, and waits for those that do. Idempotent.
+   * @returns whether they have ended: one that was stopped may go on at any time
+   */
+  close(at: number, mostMs = MOST_MS): boolean {
     const writers = at + MEETING.writers;
     Atomics.or(this.#words, writers, CLOSED);
     const began = performance.now();
-    while (Atomics.load(this.#words, writers) > CLOSED && performance.now() - began < mostMs) nap(NAP_MS);
+    while (Atomics.load(this.#words, writers) > CLOSED) {
+      if (performance.now() - began >= mostMs) return false;
+      nap(NAP_MS);
+    }
+    return true;
   }
 }
