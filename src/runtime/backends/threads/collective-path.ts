@@ -13,9 +13,20 @@ export const MAX_FLAT_RANKS = 8;
 
 /** Room of a message for all others, bytes of data. */
 export const ROOM_BYTES = 8192;
+/** The largest part of which a message says the place: with two ranks plans take over at 32 KiB. */
+const DIRECT_BYTES = 16 * 1024;
 /** Room of a message in a lane between two: a group of `n` ranks has n * n lanes. */
 export function laneRoomBytes(n: number): number {
   return n <= 8 ? 2048 : 1024;
+}
+
+/**
+ * Up to how many bytes a part goes as the message where it lies: who receives it takes it from there, so that only the ranks that
+ * send wait for the end. -1: never.
+ */
+export function directLimitBytes(op: WireOp, n: number): number {
+  // Of a gather the root's copies are what takes long, either way (bench/results/threads-must-show-2026-11-29.md).
+  return op === "scatter" && n >= 2 && n <= MAX_RING_RANKS ? DIRECT_BYTES : -1;
 }
 
 /** Up to how many bytes a part of this collective is sent eagerly in a group of `n`; -1: never. */

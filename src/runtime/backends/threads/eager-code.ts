@@ -5,7 +5,8 @@
  * other one, a ring of each member for all others, and a pair of boxes of each member for calls in which everybody hears of
  * everybody, which need no acknowledgement: who writes the next but one has heard that all have read this one.
  *
- * A sender is done when its data is in a ring, so roots do not wait for receivers; it waits where a ring is full. A call
+ * A sender is done when its data is in a ring, so roots do not wait for receivers; it waits where a ring is full. A larger part of
+ * a scatter stays where it is: its message is its address, and who sent it waits until it was taken. A call
  * does what the member's task says (`TASK` in layout.ts), and keeps how far it is, so that it can be called again with
  * the same arguments after any wait.
  *
@@ -103,6 +104,11 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
       f.if(() => {
         take(f, task, seq);
         ringSleepers();
+      });
+      setting(TASK.isDirect);
+      f.if(() => {
+        setting(TASK.numReceives).op("i32.eqz");
+        f.if(() => awaitTaken(f, member, task, spins, () => leaveAt(STAGE.sent)));
       });
       f.get(stage);
       f.if(() => f.get(member).i32(STAGE.none).mem("i32.store", MEMBER.stage));
@@ -206,16 +212,21 @@ function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
     f.get(slot, flag).release("i64");
     f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
   };
-  return { peer, awaitSlot, data, show };
+  return { peer, slot, awaitSlot, data, show };
 }
 
 /** Sends a part to one member. `leave`: where its lane is full, with the status on the stack. */
 function send(f: FunctionBuilder, task: Local, flag: Local, spins: Local, parts: EagerParts, leave: () => void): void {
-  const { peer, awaitSlot, data, show } = laneOf(f, task, spins);
+  const { peer, slot, awaitSlot, data, show } = laneOf(f, task, spins);
   awaitSlot(leave);
-  data().get(task).mem("i32.load", TASK.input);
-  f.get(peer, task).mem("i32.load", TASK.inputStride).op("i32.mul", "i32.add");
-  f.get(task).mem("i32.load", TASK.partBytes).call(parts.copy);
+  const [from] = f.locals("i32");
+  f.get(task).mem("i32.load", TASK.input).get(peer, task).mem("i32.load", TASK.inputStride);
+  f.op("i32.mul", "i32.add").set(from);
+  f.get(task).mem("i32.load", TASK.isDirect);
+  f.if(
+    () => f.get(slot, from).mem("i32.store", RING.address),
+    () => data().get(from, task).mem("i32.load", TASK.partBytes).call(parts.copy),
+  );
   show(flag);
 }
 
@@ -276,8 +287,14 @@ function post(
   );
   f.get(ring);
   slotAt(f, sent, mask, slotBytes);
-  f.tee(slot).i32(RING.data).op("i32.add").get(task).mem("i32.load", TASK.input);
-  f.get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
+  f.set(slot).get(task).mem("i32.load", TASK.isDirect);
+  f.if(
+    () => f.get(slot, task).mem("i32.load", TASK.input).mem("i32.store", RING.address),
+    () => {
+      f.get(slot).i32(RING.data).op("i32.add").get(task).mem("i32.load", TASK.input);
+      f.get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
+    },
+  );
   f.get(slot, flag).release("i64");
   f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
 }
@@ -289,13 +306,14 @@ function post(
 function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, spins: Local, leave: () => void): void {
   const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
   const [table, taken, own] = f.locals("i32", "i32", "i32");
-  const [theirs, last, seen, dense, place] = f.locals("i32", "i32", "i64", "i32", "i32");
+  const [theirs, last, seen, dense, place, direct] = f.locals("i32", "i32", "i64", "i32", "i32", "i32");
   const { field } = ringOf(f, task);
   f.get(task).mem("i32.load", TASK.isDense).set(dense);
   const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
   const [mask, states] = [field(WAY.mask), field(WAY.state)];
   f.get(member).mem("i32.load", MEMBER.inTable).set(table);
-  f.get(task).mem("i32.load", TASK.ownOffset).i32(RING.data).op("i32.add").set(own);
+  f.get(task).mem("i32.load", TASK.ownOffset).set(own);
+  f.get(task).mem("i32.load", TASK.isDirect).set(direct);
   f.get(task).mem("i32.load", TASK.receiveList).set(at);
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
   const leaveAsOther = () => {
@@ -327,7 +345,9 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
       }),
     );
     f.get(place).i32(1).op("i32.add").tee(place).get(peer, dense).op("select").set(peer);
-    f.get(table).get(peer).i32(2).op("i32.shl", "i32.add").get(slot, own).op("i32.add").mem("i32.store");
+    f.get(table).get(peer).i32(2).op("i32.shl", "i32.add");
+    f.get(slot).mem("i32.load", RING.address).get(slot).i32(RING.data).op("i32.add").get(direct).op("select");
+    f.get(own).op("i32.add").mem("i32.store");
   });
 }
 
@@ -342,14 +362,45 @@ function take(f: FunctionBuilder, task: Local, seq: Local): void {
     f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state);
     f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
     f.get(state, seq).mem("i32.store", RING.takenStamp);
-    f.get(taken)
-      .i32(RING.acknowledgeEvery - 1)
-      .op("i32.and", "i32.eqz")
-      .get(acks)
-      .i32(0)
-      .op("i32.ne", "i32.and");
-    f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).mem("i32.atomic.store"));
+    f.get(taken).i32(RING.acknowledgeEvery - 1);
+    f.op("i32.and", "i32.eqz").get(task).mem("i32.load", TASK.isDirect).op("i32.or");
+    f.get(acks).i32(0).op("i32.ne", "i32.and");
+    f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).release("i32"));
   });
+}
+
+/** Waits until those to whom a member sent have taken what it sent. `leave`: with the status on the stack where one has not. */
+function awaitTaken(f: FunctionBuilder, member: Local, task: Local, spins: Local, leave: () => void): void {
+  const [at, left, peer, state, sent] = f.locals("i32", "i32", "i32", "i32", "i32");
+  const { field } = ringOf(f, task);
+  const [states, acks] = [field(WAY.state), field(WAY.acksIn)];
+  f.get(task).mem("i32.load", TASK.sendsOwn);
+  f.if(
+    () => {
+      f.get(task).i32(TASK.sendTo).op("i32.add").tee(at).mem("i32.load").set(state);
+      f.i32(1).set(left);
+    },
+    () => {
+      f.get(task).mem("i32.load", TASK.receiveList).set(at);
+      f.get(member).mem("i32.load", MEMBER.me).set(state).get(member).mem("i32.load", MEMBER.size);
+      f.i32(1).op("i32.sub").set(left);
+    },
+  );
+  f.get(states, state).i32(4).op("i32.shl", "i32.add").tee(state).mem("i32.load", RING.sent).set(sent);
+  eachPeer(f, at, left, peer, () => {
+    f.block(() =>
+      f.loop(() => {
+        f.get(acks, peer).i32(LINE).op("i32.mul", "i32.add").mem("i32.atomic.load").get(sent).op("i32.eq").brIf(1);
+        f.get(spins).i32(1).op("i32.le_s");
+        f.if(() => {
+          f.get(peer).i32(RING_FULL).op("i32.add");
+          leave();
+        });
+        f.get(spins).i32(1).op("i32.sub").set(spins).br(0);
+      }),
+    );
+  });
+  f.get(state, sent).mem("i32.store", RING.acknowledged);
 }
 
 /** (member, task, output): what is done when everything came. */

@@ -122,6 +122,49 @@ describe.each([2, 3, 5, 9])("small collectives of %i ranks", (n) => {
     expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => []));
   });
 
+  it("leave larger parts of scatters where they are until those were taken", async () => {
+    const outcomes = await onRanks(
+      n,
+      async ({ backend, comm, rank, turn, data: [counts] }) => {
+        const size = comm.size;
+        const wrong: string[] = [];
+        const value = (r: number, i: number, round: number) => (r * 7 + i * 3 + round) % 251;
+        let round = 0;
+        for (const count of counts as number[]) {
+          const own = backend.tensor("u8", [count]);
+          const whole = backend.tensor("u8", [count * size]);
+          for (let i = 0; i < 24; i++, round++) {
+            const root = round % size;
+            // Who is late finds what the others had when they called.
+            if (round % 7 === rank) await turn(1);
+            const mine = (at: number) => value(rank, at, round);
+            for (let k = 0; k < count; k++) own.data[k] = mine(k);
+            const gathered = rank === root ? comm.gather(own, { root, output: whole }) : comm.gather(own, { root });
+            if (i % 2 === 0) await gathered;
+            else gathered.wait();
+            own.data.fill(255);
+            if (rank === root && !whole.data.every((x, k) => x === value(Math.floor(k / count), k % count, round))) {
+              wrong.push(`gather of ${count} in round ${round}`);
+            }
+            if (rank === root) for (let k = 0; k < count * size; k++) whole.data[k] = mine(k);
+            const given = rank === root ? comm.scatter(whole, { root, output: own }) : comm.scatter(own, { root });
+            if (i % 3 === 0) await given;
+            else given.wait();
+            if (rank === root) whole.data.fill(255);
+            if (!own.data.every((x, k) => x === value(root, rank * count + k, round))) {
+              wrong.push(`scatter of ${count} in round ${round}`);
+            }
+          }
+          backend.free(own);
+          backend.free(whole);
+        }
+        return wrong.slice(0, 5);
+      },
+      { data: [n > 8 ? [3000] : [1100, 2051, 8192, 16 * 1024, 16 * 1024 + 1]], ...MANY_CORES },
+    );
+    expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => []));
+  });
+
   it("let a root run ahead of its receivers, but no further than its ring reaches", async () => {
     const outcomes = await onRanks(
       n,

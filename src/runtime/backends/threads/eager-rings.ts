@@ -5,7 +5,7 @@
  * (relay-tree.ts) waits for them.
  */
 import { WIRE_OPS } from "../../comm/index.ts";
-import { eagerLimitBytes, laneRoomBytes, ROOM_BYTES } from "./collective-path.ts";
+import { directLimitBytes, eagerLimitBytes, laneRoomBytes, ROOM_BYTES } from "./collective-path.ts";
 import { FINISH } from "./eager-code.ts";
 import type { Heap } from "./heap.ts";
 import { COPY_ENTRY, GROUP, LINE, MEMBER, type memberLayout, RING, TASK, WAY } from "./layout.ts";
@@ -64,8 +64,9 @@ export class EagerRings {
   /** All other members, from the next one on. */
   readonly #others: readonly number[];
   readonly #at: number;
-  /** Up to how many bytes a part is eager, by the operation's code. */
+  /** Up to how many bytes a part goes in messages, or its place does, by the operation's code. */
   readonly #limits: readonly number[];
+  readonly #eagerLimits: readonly number[];
   #isOpen = false;
   /** By the operation's code. */
   readonly #tasks: readonly (Task | undefined)[];
@@ -78,7 +79,8 @@ export class EagerRings {
     const { member, words, size, me } = engine;
     this.#others = Array.from({ length: size - 1 }, (_, i) => (me + i + 1) % size);
     this.#at = member / 4;
-    this.#limits = WIRE_OPS.map((op) => eagerLimitBytes(op, size));
+    this.#eagerLimits = WIRE_OPS.map((op) => eagerLimitBytes(op, size));
+    this.#limits = WIRE_OPS.map((op, code) => Math.max(this.#eagerLimits[code]!, directLimitBytes(op, size)));
     words.set(this.#others, (member + inner.others) / 4);
     let at = member + inner.tasks;
     this.#tasks = this.#limits.map((limit) => {
@@ -124,12 +126,14 @@ export class EagerRings {
     task.root = root;
     task.kernel = kernel;
     task.numCopies = 0;
-    return this.#describe(task, op, bytes, root, kernel) ? task : undefined;
+    return this.#describe(task, op, code, bytes, root, kernel) ? task : undefined;
   }
 
-  #describe(task: Task, op: string, bytes: number, root: number, kernel: number): boolean {
-    const { size: n, me } = this.#engine;
+  #describe(task: Task, op: string, code: number, bytes: number, root: number, kernel: number): boolean {
+    const { size: n, me, words } = this.#engine;
     const isRoot = root === me;
+    const isDirect = bytes > this.#eagerLimits[code]!;
+    words[(task.at + TASK.isDirect) / 4] = Number(isDirect);
     switch (op) {
       case "all_reduce":
         this.#exchange(task, bytes, 0, kernel);
@@ -162,10 +166,10 @@ export class EagerRings {
           });
         return true;
       case "gather":
-        this.#collect(task, root, FINISH.copies);
+        this.#collect(task, root, FINISH.copies, isDirect);
         return true;
       case "reduce":
-        this.#collect(task, root, kernel);
+        this.#collect(task, root, kernel, isDirect);
         return true;
       default:
         return false;
@@ -183,11 +187,13 @@ export class EagerRings {
   }
 
   /** A root hears of all: through others where there are many, or else it has to read from each of them in each call. */
-  #collect(task: Task, root: number, finish: number): void {
+  #collect(task: Task, root: number, finish: number, isDirect: boolean): void {
     const { size: n, me } = this.#engine;
     const { bytes } = task;
     const isTree =
-      n >= LEAST_TREE_RANKS && (finish === FINISH.copies ? fitsRelays(bytes, n) : RELAYED_KERNELS.has(finish));
+      n >= LEAST_TREE_RANKS &&
+      !isDirect &&
+      (finish === FINISH.copies ? fitsRelays(bytes, n) : RELAYED_KERNELS.has(finish));
     // Counted from the root.
     const own = (me - root + n) % n;
     const rankOf = (place: number) => (place + root) % n;

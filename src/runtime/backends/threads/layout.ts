@@ -179,6 +179,8 @@ export const TASK = {
   /** What is copied where nothing is reduced (`COPY_ENTRY`). */
   copies: 48,
   numCopies: 52,
+  /** 1: a message is the place of the data, from which its receiver takes it; whoever sent it waits for that. */
+  isDirect: 56,
   /** The call, in the order of a slot from `SLOT.call` on. */
   call: 64,
   count: 68,
@@ -193,7 +195,7 @@ const NUM_TASKS = 8;
 export const COPY_ENTRY = { place: 0, from: 4, to: 8, bytes: 12, sizeBytes: 16 } as const;
 
 /**
- * Rings of small messages. A message is a flag and, 16 bytes on, data. `numLane` of a lane are in flight at most; receivers
+ * Rings of small messages. A message is a flag and, 16 bytes on, data; or the address of data, 8 bytes on. `numLane` of a lane are in flight at most; receivers
  * say how many they took every `acknowledgeEvery`. `sent`, `acknowledged` and `taken` are a member's own counters of a ring
  * of each peer, and `takenStamp` is the call of the last message that it took: 16 bytes for each.
  */
@@ -201,6 +203,7 @@ export const RING = {
   numMessages: 8,
   numBoxes: 2,
   acknowledgeEvery: 4,
+  address: 8,
   data: 16,
   sent: 0,
   acknowledged: 4,
