@@ -200,7 +200,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   /** What a choice says of a plan's kernel, and for what it does not say what fits a call whose parts have `partBytes`. */
   kernelShape(choice: Choice | undefined, plan: ExecutionPlan, partBytes: number): Omit<KernelShape, "dtype" | "op"> {
     const { unitBytes: _, ...told } = choice?.served.shape ?? {};
-    return { ...untunedShape(plan, chunkBytesOf(shapeOf(plan), partBytes), this.#parts.rank.at.device.info), ...told };
+    const untuned = untunedShape(plan, chunkBytesOf(shapeOf(plan), partBytes), this.#parts.rank.at.device.info);
+    // Who says how many threads a block has means strands of one block, unless told.
+    return { ...untuned, ...(told.threads !== undefined && { blocksPerStrand: 1 }), ...told };
   }
 
   kindsNow({ kinds, arrivals }: Entry): readonly CallKind[] {

@@ -30,15 +30,20 @@ const THREADS_PER_MULTIPROCESSOR = 2048;
 /** Registers of a multiprocessor, on the same; a warp takes them in units of 256. */
 const REGISTERS_PER_MULTIPROCESSOR = 65_536;
 
-/** Groups of multiprocessors (GPCs) that a device has at most, and the architecture from which on the blocks of a cluster share one. */
-const MOST_GROUPS = 12;
-const HAS_CLUSTERS = 9;
+/** What a device is like, as far as blocks find their places there. */
+type Places = Pick<CudaDeviceInfo, "computeCapability" | "numMultiprocessors">;
+
+/** Whether blocks form clusters there: from sm_90 on. */
+export const hasClusters = ({ computeCapability }: Pick<CudaDeviceInfo, "computeCapability">): boolean =>
+  computeCapability[0] >= 9;
 
 /**
- * Places for blocks that a device must have so that all blocks find theirs. Those of a cluster do in one group of multiprocessors, or
- * none does: in every group all but one of them may be left over.
+ * Places for blocks that a device must have so that all blocks find theirs. Those of a cluster do in one group of multiprocessors
+ * (a GPC), or none does: in every group all but one of them may be left over. Data centre devices have 8 groups, others up to 12.
  */
-const placesFor = (blocks: number, blocksPerStrand: number) => blocks + MOST_GROUPS * (blocksPerStrand - 1);
+export function placesFor(blocks: number, blocksPerStrand: number, device: Pick<Places, "computeCapability">): number {
+  return blocks + (device.computeCapability[0] < 11 ? 8 : 12) * (blocksPerStrand - 1);
+}
 
 /** Where the word that ends launches stands in pinned memory: behind those in which launches tell their ends. */
 const ABORT_AT = 4 * END_WORDS;
@@ -56,21 +61,22 @@ export type KernelShape = Pick<
  */
 export function kernelFor(
   plan: ExecutionPlan,
-  { numMultiprocessors, computeCapability }: Pick<CudaDeviceInfo, "computeCapability" | "numMultiprocessors">,
+  device: Places,
   shape: KernelShape,
   interprocess: boolean,
 ): GeneratedKernel {
   const proof = proofOf(plan);
   const isProved = proof?.ok === true;
+  const { numMultiprocessors } = device;
   const { blocksPerStrand = 1 } = shape;
-  if (blocksPerStrand > 1 && computeCapability[0] < HAS_CLUSTERS) {
+  if (blocksPerStrand > 1 && !hasClusters(device)) {
     throw new UnsupportedError(
-      `${blocksPerStrand} blocks a strand on a device of compute capability ${computeCapability.join(".")}`,
+      `${blocksPerStrand} blocks a strand on a device of compute capability ${device.computeCapability.join(".")}`,
       "blocks form clusters from 9.0 on; use more instances",
     );
   }
   const blocks = blocksPerStrand * Math.max(1, ...plan.ranks.map(({ strands }) => strands.length));
-  const blocksPerMultiprocessor = Math.ceil(placesFor(blocks, blocksPerStrand) / numMultiprocessors);
+  const blocksPerMultiprocessor = Math.ceil(placesFor(blocks, blocksPerStrand, device) / numMultiprocessors);
   const kernel = generateCuda(plan, {
     ...shape,
     blocksPerMultiprocessor,
@@ -199,7 +205,7 @@ export class LoadedPlan {
     const ofRegisters =
       registers === undefined ? 1 : (Math.ceil(registers / 8) * 8 * threads) / REGISTERS_PER_MULTIPROCESSOR;
     const share = Math.min(1, Math.max(threads / THREADS_PER_MULTIPROCESSOR, ofRegisters));
-    return { blocks: placesFor(blocks, blocksPerStrand), share };
+    return { blocks: placesFor(blocks, blocksPerStrand, this.#parts.at.device.info), share };
   }
 
   /** What the peers must know of this rank's window. */

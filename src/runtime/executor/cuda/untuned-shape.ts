@@ -1,11 +1,13 @@
 /**
- * The shape of a kernel that no table of choices speaks of. A strand is a block, however much it moves: where that is more than
- * one round of loads, more threads have more on the way (bench/results/mscclpp-executor-2026-11-28.md). How much a thread loads
- * at once is `generateCuda`'s matter.
+ * The shape of a kernel that no table of choices speaks of. Where a strand moves more than one round of loads, more threads have
+ * more on the way; where it moves much, several blocks do, for a multiprocessor alone fills a tenth of the links
+ * (bench/results/cuda-must-show-2026-11-29.md). How much a thread loads at once is `generateCuda`'s matter.
  */
 import { bodyOf, type ExecutionPlan, type Op, type SimpleOp } from "../../../authoring/plan/index.ts";
+import type { CudaDeviceInfo } from "../../device/index.ts";
 import { sendsPackets } from "../cpu/lower.ts";
 import type { CudaOptions } from "./generate.ts";
+import { hasClusters, placesFor } from "./loaded-plan.ts";
 
 /**
  * Devices, as their driver names them, that reach all others of a host over NVLink, and on which lines of packets were measured.
@@ -24,6 +26,14 @@ export const FEWEST_BLOCK_THREADS = 256;
 /** Threads of all blocks of a rank, a quarter of what an H100 holds: more might leave no room for kernels of other groups. */
 const MOST_OF_RANK = 67_584;
 
+/**
+ * Of a strand: what each of its blocks moves at least, how many it has at most, and their threads. Blocks take longer to meet than
+ * threads: with half as much to move, plans of plain data were slower.
+ */
+const CLUSTERS = { fewestBytes: 65_536, mostBlocks: 8, mostThreads: 512 } as const;
+/** Blocks of a rank that fill its links. */
+const ENOUGH_BLOCKS = 64;
+
 /** What the widest operation of a strand moves. */
 interface Widest {
   readonly chunks: number;
@@ -35,14 +45,14 @@ interface Widest {
 const widest = new WeakMap<ExecutionPlan, Widest>();
 
 /**
- * Threads of a block, and how packets lie in memory: the same on all ranks whose devices are alike.
+ * Threads of a block, blocks of a strand, and how packets lie in memory: the same on all ranks whose devices are alike.
  * @param chunkBytes of the launch
  */
 export function untunedShape(
   plan: ExecutionPlan,
   chunkBytes: number,
-  device: { readonly name: string },
-): Pick<CudaOptions, "threads" | "prefersLines"> {
+  device: Pick<CudaDeviceInfo, "computeCapability" | "name" | "numMultiprocessors">,
+): Pick<CudaOptions, "blocksPerStrand" | "threads" | "prefersLines"> {
   let found = widest.get(plan);
   if (found === undefined) {
     found = widestOf(plan);
@@ -50,10 +60,25 @@ export function untunedShape(
   }
   const { chunks, mostBytes, numStrands, kind } = found;
   const bytes = Math.min(chunks * chunkBytes, mostBytes);
+  let blocksPerStrand = 1;
+  if (hasClusters(device)) {
+    // Each block has a multiprocessor, and all its registers, to itself.
+    const pays = (blocks: number) =>
+      blocks * CLUSTERS.fewestBytes <= bytes &&
+      blocks * numStrands <= ENOUGH_BLOCKS &&
+      placesFor(blocks * numStrands, blocks, device) <= device.numMultiprocessors;
+    while (blocksPerStrand < CLUSTERS.mostBlocks && pays(2 * blocksPerStrand)) blocksPerStrand *= 2;
+  }
+  const numBlocks = blocksPerStrand * numStrands;
+  const mostThreads = blocksPerStrand > 1 ? Math.min(kind.mostThreads, CLUSTERS.mostThreads) : kind.mostThreads;
   let threads: number = FEWEST_BLOCK_THREADS;
-  while (threads < kind.mostThreads && threads * kind.roundBytes < bytes && 2 * threads * numStrands <= MOST_OF_RANK)
+  while (
+    threads < mostThreads &&
+    threads * kind.roundBytes < bytes / blocksPerStrand &&
+    2 * threads * numBlocks <= MOST_OF_RANK
+  )
     threads *= 2;
-  return { threads, prefersLines: LINKED.test(device.name) };
+  return { blocksPerStrand, threads, prefersLines: LINKED.test(device.name) };
 }
 
 function widestOf(plan: ExecutionPlan): Widest {
