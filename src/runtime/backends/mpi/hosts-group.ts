@@ -111,7 +111,8 @@ export class HostsGroup implements CallServing {
   }
 
   serves(collective: HostedName, dtype: DType, sizeBytes: number): "mpi" | undefined {
-    return this.#place === "none" || !this.#mayServe(collective, dtype, sizeBytes) ? "mpi" : undefined;
+    if (this.#place === "none" || sizeBytes < (this.#byMpiBelow.get(collective) ?? 0)) return "mpi";
+    return this.#mayServe(collective, dtype, sizeBytes) ? undefined : "mpi";
   }
 
   /** What MPI serves alone is not counted. */
