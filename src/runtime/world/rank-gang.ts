@@ -47,6 +47,7 @@ class GangMember extends BaseHost {
   #pid: number | undefined;
   #left: number | undefined;
   #killed = false;
+  #closed = false;
   /** What is sent before the rank has come. */
   readonly #early: Buffer[] = [];
 
@@ -59,6 +60,11 @@ class GangMember extends BaseHost {
     return this.#pid;
   }
 
+  /** Whether its process has ended, not by the launcher's doing, and did not say that it would. */
+  get isSilent(): boolean {
+    return this.#closed && this.#left === undefined && !this.#killed;
+  }
+
   /** Takes the rank's socket, whose first frame has been read. */
   connect(socket: Socket, pid: number, read: (chunk: Buffer) => boolean): void {
     this.#socket = socket;
@@ -67,7 +73,7 @@ class GangMember extends BaseHost {
     // The engine's launcher makes each rank the leader of a group, which does not end with its own.
     endWithLauncher(pid);
     for (const frame of this.#early.splice(0)) sendFrame(socket, frame, read);
-    socket.on("close", () => this.#closed());
+    socket.on("close", () => this.#onClose());
     if (this.#killed) this.terminate();
   }
 
@@ -119,13 +125,19 @@ class GangMember extends BaseHost {
       this.end(1, "its process was not started");
     } else if (this.#left !== undefined) {
       this.end(this.#left, exitReason("process", this.#left));
-    } else this.end(SILENT_EXIT, `its process was killed, or crashed${said === "" ? "" : `: ${said}`}`);
+    } else {
+      const others = this.#gang.silentBeside(this);
+      // The engine's launcher kills all others where one dies, and may be quicker than the end of that one's socket.
+      const beside = others.length === 0 ? "" : `, as were those of ranks ${others.join(", ")}`;
+      this.end(SILENT_EXIT, `its process was killed, or crashed${beside}${said === "" ? "" : `: ${said}`}`);
+    }
     this.#socket?.destroy();
     if (this.#pid !== undefined) forgetGroup(this.#pid);
     this.#gang.memberEnded();
   }
 
-  #closed(): void {
+  #onClose(): void {
+    this.#closed = true;
     if (this.#left !== undefined) this.over("");
     else setTimeout(() => this.over(this.#gang.lastWords), WORDS_MS);
   }
@@ -213,6 +225,11 @@ export class RankGang {
     const member = this.#members[rank];
     if (member === undefined) throw new RangeError(`the gang has no rank ${rank}`);
     return member;
+  }
+
+  /** Other ranks whose processes have ended without a word. */
+  silentBeside(member: GangMember): number[] {
+    return this.#members.flatMap((other, rank) => (other !== member && other.isSilent ? [rank] : []));
   }
 
   /** Ends the command and with it every rank that has not come yet. */
