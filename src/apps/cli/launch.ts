@@ -24,7 +24,7 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
-import { numStoppingThreads } from "../../runtime/world/internal.ts";
+import { ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import { commandsFor, describeHosts, type HostFlags, hostsOf, secretForAll, secretFromInput } from "./launch-hosts.ts";
 import { collect } from "./option-readers.ts";
@@ -181,6 +181,8 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     print(`${describeHosts(hosts, commands(port === "0" ? "PORT" : port), how).join("\n")}\n`);
     return EXIT.done;
   }
+  // Ranks may be threads of this process.
+  ignoreDebugSignal();
   const controller = new AbortController();
   let caught: NodeJS.Signals | undefined;
   const onSignal = (signal: NodeJS.Signals) => {

@@ -1,2 +1,3 @@
 /** What the command line must know of worlds beyond what programs use. */
+export { ignoreDebugSignal } from "./debug-signal.ts";
 export { numStoppingThreads } from "./rank-worker.ts";

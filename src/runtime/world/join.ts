@@ -3,6 +3,7 @@ import { ClosedError, InvalidArgumentError, UnavailableError } from "../../core/
 import { type Asker, foreignPlace, StoreClient, storeOver, ValueStore } from "../rendezvous/internal.ts";
 import { type BackendName, backendKind, DEFAULT_BACKEND, LAUNCH_BACKENDS, parseBackend } from "./backend-table.ts";
 import { soloBootstrap } from "./bootstrap.ts";
+import { ignoreDebugSignal } from "./debug-signal.ts";
 import { HostSide } from "./host-side.ts";
 import { checkMs } from "./restart-policy.ts";
 import { createWorld, isRebuilding, type World } from "./world.ts";
@@ -95,6 +96,7 @@ async function join(options: JoinOptions): Promise<World> {
     options.backend === undefined ? "CHORALE_BACKEND" : "backend",
   );
   const place = foreignPlace(process.env);
+  if (place !== undefined) ignoreDebugSignal();
   const kind = await backendKind(backend);
   if (kind.join !== undefined) {
     const { joinThroughEngine } = await import("./join-through-engine.ts");

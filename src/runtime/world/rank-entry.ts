@@ -7,6 +7,7 @@ import { StringDecoder } from "node:string_decoder";
 import { InvalidArgumentError, show, Tensor } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { checkCarried, reportUnseenAtExit } from "../comm/index.ts";
+import { ignoreDebugSignal } from "./debug-signal.ts";
 import { hasJoined } from "./join.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
@@ -14,6 +15,7 @@ import { reportChildren } from "./rank-children.ts";
 import { openLink } from "./rank-link.ts";
 import { RankSession } from "./rank-session.ts";
 
+ignoreDebugSignal();
 const link = await openLink();
 const post = (message: FromRank) => link.post(message);
 

@@ -6,7 +6,6 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { invariant, NativeError } from "../../core/index.ts";
 import { afterRunning, type BackendKind } from "../comm/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../memory/index.ts";
@@ -14,7 +13,7 @@ import { endWithLauncher, forgetGroup, removeWithLauncher } from "./group-reaper
 import { taggedPieces } from "./launcher-line.ts";
 import type { ToRank } from "./messages.ts";
 import { LineSplitter, type OutputStream } from "./output.ts";
-import { loadableUrl } from "./package-location.ts";
+import { rankCommand } from "./rank-command.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
@@ -196,10 +195,9 @@ export class RankGang {
    * @throws UnavailableError when it is not here
    */
   static async start(kind: BackendKind, ranks: number, env: Env = {}): Promise<RankGang> {
-    const program = [process.execPath, fileURLToPath(loadableUrl("runtime/world/rank-entry"))];
     const folder = makeOwnFolder(socketParent(), "chorale-ranks", "the socket of the ranks");
     try {
-      const start = await kind.startTogether?.(ranks, program, folder, env);
+      const start = await kind.startTogether?.(ranks, rankCommand(), folder, env);
       invariant(start !== undefined, `the ${kind.name} backend starts ranks together`);
       const path = join(folder, "socket");
       const server = createServer();

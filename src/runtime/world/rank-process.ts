@@ -7,24 +7,20 @@ import { type ChildProcess, spawn } from "node:child_process";
 import type { Socket } from "node:net";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
 import { boundTo } from "../../foreign/native/index.ts";
 import { afterRunning } from "../comm/index.ts";
 import type { CpuShares } from "./cpu-binding.ts";
 import { endWithLauncher, forgetGroup } from "./group-reaper.ts";
 import type { ToRank } from "./messages.ts";
-import { loadableUrl } from "./package-location.ts";
+import { rankCommand } from "./rank-command.ts";
 import { encodeFrame, FrameReader } from "./rank-frames.ts";
 import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
 import { LAUNCHER_PID_VARIABLE } from "./rank-link-contract.ts";
-import { PROGRAM_FLAGS } from "./rank-worker.ts";
 import { sendFrame } from "./send-frame.ts";
 
 /** How long after a rank's death its pipes may stay open: a process that the rank started may hold them. */
 const DRAIN_MS = 1_000;
-/** A process inherits this one's debugger port, and cannot have it. */
-const DEBUGGER_FLAGS = /^--inspect/;
 
 export class RankProcess extends BaseHost {
   readonly kind = "process";
@@ -41,10 +37,9 @@ export class RankProcess extends BaseHost {
    */
   constructor(env: Readonly<Record<string, string>> = {}, share?: ReturnType<CpuShares["take"]>) {
     super();
-    const own = process.execArgv.some((flag) => PROGRAM_FLAGS.test(flag)) ? [] : process.execArgv;
-    const flags = own.filter((flag) => !DEBUGGER_FLAGS.test(flag));
+    const [node, ...words] = rankCommand();
     const start = () =>
-      spawn(process.execPath, [...flags, fileURLToPath(loadableUrl("runtime/world/rank-entry"))], {
+      spawn(node, words, {
         stdio: ["ignore", "pipe", "pipe", "pipe"],
         detached: true,
         env: { ...process.env, ...env, [LAUNCHER_PID_VARIABLE]: String(process.pid) },

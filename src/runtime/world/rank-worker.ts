@@ -4,11 +4,9 @@ import { endChildWithLauncher, forgetChild } from "./group-reaper.ts";
 import type { ToRank } from "./messages.ts";
 import { loadableUrl } from "./package-location.ts";
 import { endAll } from "./rank-children.ts";
+import { PROGRAM_FLAGS } from "./rank-command.ts";
 import { exitReason } from "./rank-host.ts";
 import { BaseHost } from "./rank-host-base.ts";
-
-/** Flags of this process that say what program to run: a rank must not inherit them. */
-export const PROGRAM_FLAGS = /^(-e|-p|-pe|-c|--(eval|print|check|test|input-type|entry-url|watch|inspect-brk))\b/;
 
 /** Threads that were told to stop and have not: those in a system call or native code do when they are back from it. */
 const stopping = new Set<RankWorker>();
