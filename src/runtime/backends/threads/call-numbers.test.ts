@@ -1,22 +1,13 @@
 /** Numbers of calls and messages beyond what a 32-bit word holds, signed or not: all goes on as before. */
 import { describe, expect, it } from "vitest";
+import { ranksHere } from "../../../../test/helpers/ranks-here.ts";
 import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
 import type { MismatchError, TimeoutError } from "../../../core/index.ts";
-import { ThreadsBackend } from "./backend.ts";
 import { createThreadsHost, dumpFlight } from "./index.ts";
 import { PAIR, RANK } from "./layout.ts";
 
 /** Where a word begins anew, and where none does. */
 const WRAPS = [0, 2 ** 31, 2 ** 32, 3 * 2 ** 31, 2 ** 45];
-
-/** Ranks of one world, all on this thread: their calls meet in the event loop. */
-function ranksHere(n: number, firstCall: number) {
-  const handle = createThreadsHost({ ranks: n });
-  const backends = Array.from({ length: n }, (_, rank) => new ThreadsBackend(handle, rank, {}, firstCall));
-  const [a, b] = backends;
-  if (a === undefined || b === undefined) throw new Error("no ranks");
-  return { handle, backends, a, b };
-}
 
 const failureOf = (work: PromiseLike<unknown>): Promise<unknown> =>
   Promise.resolve(work).then(

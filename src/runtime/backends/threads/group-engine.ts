@@ -413,9 +413,11 @@ export class GroupEngine implements Pumpable {
     for (const work of pending) {
       if (work.deadline === 0) work.deadline = now + work.timeoutMs;
       if (now >= work.deadline) {
+        const ranks = this.overdue(work);
+        if (ranks === undefined) return now;
         // Where it was called, or else where the program waits: on the event loop's turns nothing of it is on the stack.
         const site = callSite(work.trace);
-        this.failGroup(new TimeoutError(this.#nameOf(work), work.timeoutMs, this.activity(work), { callSite: site }));
+        this.failGroup(new TimeoutError(this.#nameOf(work), work.timeoutMs, ranks, { callSite: site }));
         return Number.POSITIVE_INFINITY;
       }
       // The launcher writes its dump as soon as a rank dies, before the others hear of it.
@@ -433,13 +435,28 @@ export class GroupEngine implements Pumpable {
     return `${describeWords(work.call, work.count)}${plan} #${work.seq} of group ${this.name}`;
   }
 
-  /** Which ranks have arrived and which have not, for an operation that takes too long. */
-  activity(work: ThreadsWork<unknown>): RankActivity[] {
+  /**
+   * Whom a work waits for that took too long, if it does not end now. On a busy machine this thread may have been held up since
+   * it last looked, and all others have come: an error would name nobody.
+   */
+  overdue(work: ThreadsWork<unknown>): readonly RankActivity[] | undefined {
+    let ranks: readonly RankActivity[] = [];
+    // The last one may come between a look and what is noted of it; then the next look sees it.
+    for (let looks = 0; looks < 2 && ranks.every(({ arrived }) => arrived); looks++) {
+      this.#advance(0, false);
+      if (work.settled) return undefined;
+      ranks = this.#activity(work);
+    }
+    return ranks;
+  }
+
+  /** Which ranks have arrived and which have not. */
+  #activity(work: ThreadsWork<unknown>): RankActivity[] {
     return this.ranks.map((rank, r) => {
       const last = this.flight.lastOf(rank);
       if (work.run !== undefined && work.phase >= PHASE.finishing) {
         const strands = this.plans.waiting(work.run.plan, work.run.block, r);
-        return { rank, arrived: strands.length === 0, ...(strands.length === 0 ? {} : { strands }) };
+        if (strands.length > 0) return { rank, arrived: false, strands };
       }
       const arrived = r === this.me || (work.peer === -1 ? this.#arrived(r, work) : work.peer !== r);
       if (last === undefined) return { rank, arrived };

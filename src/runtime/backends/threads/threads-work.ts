@@ -45,7 +45,8 @@ export interface ExchangeCounts {
 export interface WorkEngine extends Pumpable {
   readonly name: string;
   readonly driver: Driver;
-  activity(work: ThreadsWork<unknown>): readonly RankActivity[];
+  /** Whom the work waits for, if it does not end now. */
+  overdue(work: ThreadsWork<unknown>): readonly RankActivity[] | undefined;
 }
 
 export class ThreadsWork<T> extends PendingWork<T> {
@@ -116,15 +117,11 @@ export class ThreadsWork<T> extends PendingWork<T> {
       this.seen = true;
       return this.value as T;
     }
-    if (this.state !== "failed" && !this.driver.drive(this, options?.timeoutMs)) {
-      throw new TimeoutError(
-        `${this.op} #${this.seq} of group ${this.group}`,
-        options?.timeoutMs ?? 0,
-        this.engine.activity(this),
-        { callSite: callSite() },
-      );
-    }
-    return this.result();
+    if (this.state === "failed" || this.driver.drive(this, options?.timeoutMs)) return this.result();
+    const ranks = this.engine.overdue(this);
+    if (ranks === undefined) return this.result();
+    const what = `${this.op} #${this.seq} of group ${this.group}`;
+    throw new TimeoutError(what, options?.timeoutMs ?? 0, ranks, { callSite: callSite() });
   }
 
   protected onAwaited(): void {
