@@ -1,13 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { runAndLook } from "../../../../test/oracle/interpreter.ts";
-import { isShapeless } from "../../../../test/oracle/judge.ts";
-import { randomPlan } from "../../../../test/oracle/random-plans.ts";
-import { contentsAfter } from "../../../../test/support/contents-after.ts";
 import { FarRanks } from "../../../../test/support/far-ranks.ts";
+import { randomPlansOnCpu } from "../../../../test/support/random-plans-on-cpu.ts";
 import { runCollective } from "../../../../test/support/run-collective.ts";
 import { ALGORITHMS } from "../../../authoring/algorithms/index.ts";
 import { broadcast, compile, program } from "../../../authoring/language/index.ts";
-import { verifyPlan } from "../../../authoring/verifier/index.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? 1);
 const isFull = process.env["CHORALE_EXECUTOR"] === "full";
@@ -58,21 +54,7 @@ describe("plans whose ranks share nothing", () => {
     timeout: 3_600_000,
   }, () => {
     const wanted = Number(process.env["EXECUTOR_PLANS"] ?? 40);
-    const first = seed * 1_000_000;
-    const wrong: string[] = [];
-    let verified = 0;
-    for (let at = first; verified < wanted; at++) {
-      const plan = randomPlan(at);
-      const verdict = verifyPlan(plan, { lint: false });
-      if (!verdict.ok || isShapeless(verdict)) continue;
-      verified++;
-      const oracle = runAndLook(plan, { seed: at, contents: 7 });
-      for (const perChunk of [1, 37]) {
-        const ours = contentsAfter(new FarRanks(plan, { dtype: "u32", seed: at }), 7, perChunk);
-        if (oracle.contents !== ours)
-          wrong.push(`seed ${at}, ${perChunk} per chunk: ${ours}, oracle: ${oracle.contents}`);
-      }
-    }
+    const { wrong } = randomPlansOnCpu(wanted, seed, (plan, at) => new FarRanks(plan, { dtype: "u32", seed: at }));
     expect(wrong).toEqual([]);
   });
 });
