@@ -93,7 +93,6 @@ export class HostsGroup implements CallServing {
     const { op, dtype, count, size, redop } = call;
     if (!isHosted(op) || count === 0 || this.#place === "none" || rounds(dtype, redop)) return mpi(call);
     const sizeBytes = reportedCount(op, size, count) * sizeOf(dtype);
-    if (sizeBytes < (this.#byMpiBelow.get(op) ?? 0)) return mpi(call);
     if (!this.#mayServe(op, dtype, sizeBytes)) return mpi(call);
     return new ChosenCall({
       choose: () => {
@@ -111,8 +110,7 @@ export class HostsGroup implements CallServing {
   }
 
   serves(collective: HostedName, dtype: DType, sizeBytes: number): "mpi" | undefined {
-    if (this.#place === "none" || sizeBytes < (this.#byMpiBelow.get(collective) ?? 0)) return "mpi";
-    return this.#mayServe(collective, dtype, sizeBytes) ? undefined : "mpi";
+    return this.#place !== "none" && this.#mayServe(collective, dtype, sizeBytes) ? undefined : "mpi";
   }
 
   /** What MPI serves alone is not counted. */
@@ -131,6 +129,7 @@ export class HostsGroup implements CallServing {
 
   /** Whether a call may be made host by host, before anything is done for that. */
   #mayServe(op: HostedName, dtype: DType, sizeBytes: number): boolean {
+    if (sizeBytes < (this.#byMpiBelow.get(op) ?? 0)) return false;
     if (!this.#choices.measures) return this.#isExchanged(op, dtype, sizeBytes);
     if (sizeBytes < LEAST_MEASURED_BYTES) return false;
     return this.#isToMeasure(op) || this.#isExchanged(op, dtype, sizeBytes);
