@@ -26,9 +26,15 @@ export interface Outcome {
 
 const CODE = `
 const { parentPort } = require("node:worker_threads");
+let isRunning = false;
 let hasRejected = false;
 const report = (e) => parentPort.postMessage({ error: { name: e.name, message: e.message, code: e.code, rank: e.rank } });
-process.on("unhandledRejection", (e) => { hasRejected = true; report({ name: "unhandled", message: String(e) }); });
+process.on("unhandledRejection", (e) => {
+  // Of a world that is over: it must not count against the next one, and ends the tests.
+  if (!isRunning) throw e;
+  hasRejected = true;
+  report({ name: "unhandled", message: String(e) });
+});
 const turn = (ms) => new Promise((resolve) => (ms === undefined ? setImmediate(resolve) : setTimeout(resolve, ms)));
 const collect = () => {
   require("node:v8").setFlagsFromString("--expose-gc");
@@ -38,6 +44,7 @@ parentPort.on("message", async ({ entry, handle, rank, options, firstCall, data,
   const { ThreadsBackend } = await import(entry);
   const load = (room) => import(new URL("../../../" + room + "/index.js", entry));
   let isIdle = false;
+  isRunning = true;
   try {
     const backend = new ThreadsBackend(handle, rank, options, firstCall);
     const fn = (0, eval)("(" + text + ")");
@@ -46,6 +53,7 @@ parentPort.on("message", async ({ entry, handle, rank, options, firstCall, data,
     await turn(5);
     isIdle = !isFresh && !hasRejected && process.getActiveResourcesInfo().every((name) => name === "MessagePort");
     if (!hasRejected) parentPort.postMessage({ value, isIdle });
+    isRunning = !isIdle;
   } catch (e) {
     report(e);
   }
@@ -55,7 +63,17 @@ parentPort.on("message", async ({ entry, handle, rank, options, firstCall, data,
 `;
 
 /** Threads that wait for another world: starting one takes several times as long as most tests do. */
-const idle: Worker[] = [];
+const idle = new Set<Worker>();
+
+function takeThread(isFresh: boolean): Worker {
+  const [waiting] = isFresh ? [] : idle;
+  if (waiting !== undefined) {
+    idle.delete(waiting);
+    return waiting;
+  }
+  const started = new Worker(CODE, { eval: true, execArgv: [] });
+  return started.on("exit", () => idle.delete(started));
+}
 
 /** Runs `fn` on every rank of a new world. A rank's throw is its outcome; `onDeath` says what the launcher does then. */
 export async function onRanks(
@@ -75,7 +93,7 @@ export async function onRanks(
   const { handle = createThreadsHost({ ranks: n }), isFresh = false } = options;
   return Promise.all(
     Array.from({ length: n }, (_, rank) => {
-      const worker = (isFresh ? undefined : idle.pop()) ?? new Worker(CODE, { eval: true, execArgv: [] });
+      const worker = takeThread(isFresh);
       worker.ref();
       worker.postMessage({
         entry: THREADS_ENTRY,
@@ -94,7 +112,7 @@ export async function onRanks(
           if (message.error !== undefined) options.onError?.(handle, rank, message.error.message);
           if (isIdle !== true) return;
           worker.off("message", onMessage).off("error", reject).off("exit", onExit).unref();
-          idle.push(worker);
+          idle.add(worker);
           resolve(outcome);
         };
         const onExit = () => resolve(outcome);
