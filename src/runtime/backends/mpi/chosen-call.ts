@@ -45,6 +45,7 @@ export class ChosenCall implements Activity {
   }
 
   stop(): void {
+    this.#measuring?.stop();
     this.#chosen?.stop?.();
   }
 }

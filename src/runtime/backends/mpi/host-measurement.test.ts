@@ -1,7 +1,43 @@
 import { describe, expect, it } from "vitest";
 import { HostAddresses } from "../../memory/index.ts";
+import { ChosenCall } from "./chosen-call.ts";
 import { measureCollective, rowsOf } from "./host-measurement.ts";
-import type { Activity, Steps } from "./mpi-entry.ts";
+import { type Activity, type CallTarget, SteppedCall } from "./mpi-entry.ts";
+
+/** Stands in for MPI, whose calls end at once. @param made hears of each */
+function mpiThatSays(made: string[]): CallTarget {
+  const symbol = (name: string) => () => {
+    made.push(name);
+    return 0;
+  };
+  const api = { MPI_Ibarrier: symbol("MPI_Ibarrier"), MPI_Iallreduce: symbol("MPI_Iallreduce") };
+  const mpi = {
+    addresses: new HostAddresses(),
+    requests: { take: () => 0, give: () => {}, done: () => true },
+    library: { api, handles: { dtypes: {}, ops: {} } },
+  };
+  return { comm: 0, rank: 0, size: 4, mpi } as unknown as CallTarget;
+}
+
+it("stops the call that it times when the group fails", () => {
+  const stopped: string[] = [];
+  const way = (name: string) => (): Activity => ({
+    stepped: true,
+    begin: () => {},
+    advance: () => name === "mpi",
+    stop: () => void stopped.push(name),
+  });
+  const call = new ChosenCall({
+    choose: () => undefined,
+    *measure(steps) {
+      yield* measureCollective("broadcast", { mpi: way("mpi"), exchange: way("exchange") }, steps, [65536]);
+    },
+  });
+  call.begin(mpiThatSays([]));
+  for (let looks = 0; looks < 100; looks++) expect(call.advance()).toBe(false);
+  call.stop();
+  expect(stopped).toEqual(["exchange"]);
+});
 
 it("has the ranks meet before each call that it times", () => {
   const made: string[] = [];
@@ -10,22 +46,12 @@ it("has the ranks meet before each call that it times", () => {
     begin: () => void made.push(name),
     advance: () => true,
   });
-  const begin = (name: string) => () => {
-    made.push(name);
-    return 0;
-  };
-  const steps = {
-    ...{ comm: 0, rank: 0, size: 4 },
-    issue: (symbol: string) => made.push(symbol),
-    mpi: {
-      addresses: new HostAddresses(),
-      requests: { take: () => 0, give: () => {}, done: () => true },
-      library: { api: { MPI_Ibarrier: begin("MPI_Ibarrier") }, handles: { dtypes: {}, ops: {} } },
-    },
-  } as unknown as Steps;
   const ways = { mpi: way("mpi"), exchange: way("exchange") };
-  const measuring = measureCollective("broadcast", ways, steps, [65536]);
-  while (measuring.next().done !== true);
+  const measuring = new SteppedCall(function* (steps) {
+    yield* measureCollective("broadcast", ways, steps, [65536]);
+  });
+  measuring.begin(mpiThatSays(made));
+  while (!measuring.advance());
   const calls = made.filter((name) => name === "mpi" || name === "exchange");
   expect(new Set(calls)).toEqual(new Set(["mpi", "exchange"]));
   for (const [i, name] of made.entries())

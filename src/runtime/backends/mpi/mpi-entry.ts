@@ -105,6 +105,8 @@ export class SingleCall extends RequestCall {
 /** What the steps of a call use: each `yield` waits for what was issued before it. */
 export interface Steps extends CallTarget {
   issue(symbol: string, issue: Issue): void;
+  /** Makes a whole call, one at a time. */
+  make(call: Activity): Generator<void>;
 }
 
 /** A call of several steps. */
@@ -117,6 +119,7 @@ export class SteppedCall implements Activity, Steps {
   readonly #make: (steps: Steps) => Generator<void>;
   readonly #open: number[] = [];
   #steps: Generator<void> | undefined;
+  #made: Activity | undefined;
 
   constructor(make: (steps: Steps) => Generator<void>) {
     this.#make = make;
@@ -139,6 +142,18 @@ export class SteppedCall implements Activity, Steps {
       throw this.mpi.library.error(symbol, status);
     }
     this.#open.push(request);
+  }
+
+  *make(call: Activity): Generator<void> {
+    this.#made = call;
+    call.begin(this);
+    while (!call.advance()) yield;
+    this.#made = undefined;
+  }
+
+  /** The steps stay: MPI may yet write to memory that they hold. */
+  stop(): void {
+    this.#made?.stop?.();
   }
 
   advance(): boolean {
