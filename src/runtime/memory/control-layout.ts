@@ -2,7 +2,7 @@
  * The layout of the control segment, in 32-bit words: a header with the world's failure, what each rank's turn
  * is, who is here and the ranks' joint turns; then a table of groups. A group has a failure of its own, a small blob (NCCL's
  * unique id), and per member its *lanes* (lanes.ts), then the pairs' messages, the members' offers (turns.ts) and their
- * flight notes. In a world of several hosts each rank's outbox (outbox.ts) stands behind the groups.
+ * flight notes, and what each tells all others (bulletin.ts). In a world of several hosts each rank's outbox (outbox.ts) stands behind the groups.
  */
 import { NOTE_WORDS, PAIR_NOTE_WORDS } from "./flight-notes.ts";
 import { COLLECTIVE_RING, EXCHANGE_RING, LANE_RING, type Lane } from "./lanes.ts";
@@ -15,6 +15,10 @@ export const MAX_GROUPS = 96;
 export const MAIL_SLOTS = 8;
 /** Words of one message: its number and what the sender wrote. */
 export const MAIL_WORDS = 32;
+/** Notices of a member that others may have yet to read (bulletin.ts). */
+export const NOTICES = 8;
+/** Words of one: its number and what the member wrote. */
+export const NOTICE_WORDS = 48;
 
 /** State of a failure, or of a blob, that is there; zero before. */
 export const SET = 2;
@@ -69,6 +73,7 @@ const LANE_WORDS = HEAD_WORDS + LANE_RING * ENTRY_WORDS;
 const COLLECTIVE_WORDS = HEAD_WORDS + COLLECTIVE_RING * ENTRY_WORDS;
 const EXCHANGE_WORDS = HEAD_WORDS + EXCHANGE_RING * ENTRY_WORDS;
 const PAIR_WORDS = HEAD_WORDS + MAIL_SLOTS * MAIL_WORDS;
+const BULLETIN_WORDS = HEAD_WORDS + NOTICES * NOTICE_WORDS;
 
 /** Where things stand in the segment of a world of `worldSize` ranks. */
 export class Layout {
@@ -87,6 +92,7 @@ export class Layout {
   readonly #offers: number;
   readonly #notes: number;
   readonly #pairNotes: number;
+  readonly #bulletins: number;
   readonly #groupWords: number;
 
   constructor(worldSize: number, spansHosts = false) {
@@ -100,7 +106,8 @@ export class Layout {
     this.#offers = this.#pairs + worldSize * worldSize * PAIR_WORDS;
     this.#notes = this.#offers + worldSize;
     this.#pairNotes = this.#notes + worldSize * LANE_RING * NOTE_WORDS;
-    this.#groupWords = this.#pairNotes + worldSize * LANE_RING * PAIR_NOTE_WORDS;
+    this.#bulletins = this.#pairNotes + worldSize * LANE_RING * PAIR_NOTE_WORDS;
+    this.#groupWords = this.#bulletins + worldSize * BULLETIN_WORDS;
   }
 
   get sizeBytes(): number {
@@ -154,6 +161,11 @@ export class Layout {
   /** The flight notes of a member's sends and receives. */
   pairNotes(at: number, member: number): number {
     return at + this.#pairNotes + member * LANE_RING * PAIR_NOTE_WORDS;
+  }
+
+  /** What a member tells all others. */
+  bulletin(at: number, member: number): number {
+    return at + this.#bulletins + member * BULLETIN_WORDS;
   }
 }
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { OutOfMemoryError } from "../../core/index.ts";
-import { controlBytes, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS } from "./control-layout.ts";
+import { controlBytes, MAIL_SLOTS, MAIL_WORDS, MAX_GROUPS, NOTICES } from "./control-layout.ts";
 import { ControlSegment } from "./control-segment.ts";
 import { LANE_RING, ringOf } from "./lanes.ts";
 
@@ -116,6 +116,35 @@ describe("ControlSegment", () => {
     expect([a?.failed, b?.failed]).toEqual([false, false]);
     expect(b?.fail({ code: "RANK_FAILED", rank: 0, generation: 1, cause: "its thread is gone" })).toBe(true);
     expect(a?.failure).toMatchObject({ code: "RANK_FAILED", rank: 0, cause: "its thread is gone" });
+  });
+
+  it("tells all members what each has to tell, and forgets nothing that one has yet to read", () => {
+    const bulletins = ranks(2).map((segment, member) => segment.group("world", [0, 1], 0, member).bulletin);
+    const [a, b] = bulletins;
+    if (a === undefined || b === undefined) throw new Error("no members");
+    for (let number = 0; number < 3 * NOTICES; number++) {
+      expect(a.tell(number, () => [number, 7])).toBe(true);
+      expect(a.tell(number, () => [-1])).toBe(true);
+      expect(a.read(number)).toBeUndefined();
+      expect(b.tell(number, () => [-number])).toBe(true);
+      for (const one of bulletins) {
+        expect(one.read(number)?.map(([first, second]) => [first, second])).toEqual([
+          [number, 7],
+          [number === 0 ? 0 : -number, 0],
+        ]);
+      }
+    }
+    // One that reads while the other has told more: the ring is full then.
+    const from = 3 * NOTICES;
+    for (let number = from; number < from + NOTICES; number++) {
+      b.tell(number, () => [number]);
+      if (number === from) expect(a.tell(number, () => [number])).toBe(true);
+    }
+    expect(b.tell(from + NOTICES, () => [0])).toBe(false);
+    expect(a.read(from)?.map(([first]) => first)).toEqual([from, from]);
+    expect(b.tell(from + NOTICES, () => [0])).toBe(false);
+    expect(b.read(from)).toBeDefined();
+    expect(b.tell(from + NOTICES, () => [0])).toBe(true);
   });
 
   it("carries messages between two members, in order, with a bounded number under way", () => {

@@ -4,6 +4,7 @@
  */
 import { invariant } from "../../core/index.ts";
 import { encodeFailure, type Failure } from "../comm/index.ts";
+import { Bulletin } from "./bulletin.ts";
 import {
   BLOB_BYTES,
   CLOSED,
@@ -62,6 +63,8 @@ export class GroupControl {
   readonly #memberWords: number;
   readonly member: number;
   readonly size: number;
+  /** What members tell each other, all as often. Of groups of one host. */
+  readonly bulletin: Bulletin;
 
   /**
    * @param at first word of the group
@@ -81,6 +84,8 @@ export class GroupControl {
     this.member = member;
     this.size = size;
     this.#across = across;
+    const bulletins = Array.from({ length: size }, (_, of) => layout.bulletin(at, of));
+    this.bulletin = new Bulletin(words, bulletins, member);
     const place = {
       takenAt: TURNS_AT,
       mark: 1 + layout.indexOf(at),

@@ -5,6 +5,7 @@
  * Start reading at control-segment.ts (a world), then group-control.ts (a group in it).
  */
 export type { Attendance } from "./attendance.ts";
+export type { Bulletin } from "./bulletin.ts";
 export { controlBytes, MAX_GROUPS } from "./control-layout.ts";
 export { ControlSegment } from "./control-segment.ts";
 export { type EnteredControl, enterControl, openControl } from "./enter-control.ts";

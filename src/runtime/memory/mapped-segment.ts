@@ -27,7 +27,7 @@ export interface OpenControl {
 
 const HEADER_BYTES = 4096;
 /** `chorctl` and the layout's number. */
-const MAGIC = Buffer.from("chorctl2");
+const MAGIC = Buffer.from("chorctl3");
 const RANKS_AT = 24;
 const GENERATION_AT = 28;
 const SIZE_AT = 32;
