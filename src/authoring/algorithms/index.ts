@@ -98,6 +98,7 @@ export {
   binomialScatter,
   chainBroadcast,
   chainReduce,
+  directBroadcast,
   directGather,
   directScatter,
   doubleBinaryTreeAllReduce,

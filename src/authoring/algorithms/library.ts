@@ -130,6 +130,7 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry("ring-reduce-scatter", "reduce_scatter", ring.ringReduceScatter),
   entry("halving-reduce-scatter", "reduce_scatter", recursive.halvingReduceScatter, { legal: powers }),
   entry("hierarchical-reduce-scatter", "reduce_scatter", grouped(hierarchical.hierarchicalReduceScatter), levels),
+  entry("direct-broadcast", "broadcast", tree.directBroadcast),
   entry("one-pass-broadcast", "broadcast", onePass.onePassBroadcast),
   entry("binomial-broadcast", "broadcast", tree.binomialBroadcast),
   entry("chain-broadcast", "broadcast", tree.chainBroadcast, { takesChunks: true }),

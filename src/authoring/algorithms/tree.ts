@@ -141,6 +141,16 @@ export function scatterGatherReduce(args: RootedArgs): Program {
   );
 }
 
+/** The root puts all of it to everybody. */
+export function directBroadcast(args: RootedArgs): Program {
+  const { numRanks: n, root = 0, inPlace } = args;
+  return program({ ...settings("direct-broadcast", args), collective: broadcast(n, { ...args, root }) }, (p) => {
+    for (const rank of p.ranks) {
+      if (rank.id !== root || !inPlace) p.copy(rank.output.all, p.rank(root).input.all);
+    }
+  });
+}
+
 /** Everybody puts its part to the root. */
 export function directGather(args: RootedArgs): Program {
   const { numRanks: n, root = 0, inPlace } = args;
