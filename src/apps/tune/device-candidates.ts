@@ -66,6 +66,9 @@ const direct = (algorithm: string): Shapes => ({
   ],
 });
 
+/** By copy engines: some 20 us before the first byte moves. */
+const copied = (algorithm: string): Shapes => ({ algorithm, shapes: [[1, "copies", 4 * MI, 4 * GI]] });
+
 const ofMany = (shapes: Shapes): Shapes => ({ ...shapes, ranks: OF_MANY });
 
 const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
@@ -83,6 +86,7 @@ const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
     direct("streaming-all-gather"),
     ofMany(direct("one-pass-all-gather")),
     streaming("staged-all-gather"),
+    copied("direct-all-gather"),
   ],
   reduce_scatter: [
     packets("packet-reduce-scatter"),
@@ -90,11 +94,21 @@ const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
     ofMany(direct("one-pass-reduce-scatter")),
     streaming("streaming-reduce-scatter"),
   ],
-  all_to_all: [packets("packet-all-to-all"), direct("direct-all-to-all"), streaming("staged-all-to-all")],
-  broadcast: [packets("packet-broadcast"), direct("binomial-broadcast"), streaming("staged-broadcast")],
+  all_to_all: [
+    packets("packet-all-to-all"),
+    direct("direct-all-to-all"),
+    streaming("staged-all-to-all"),
+    copied("direct-all-to-all"),
+  ],
+  broadcast: [
+    packets("packet-broadcast"),
+    direct("binomial-broadcast"),
+    streaming("staged-broadcast"),
+    copied("direct-broadcast"),
+  ],
   reduce: [packets("packet-reduce"), streaming("staged-reduce")],
-  gather: [packets("packet-gather"), direct("direct-gather"), streaming("staged-gather")],
-  scatter: [packets("packet-scatter"), direct("direct-scatter"), streaming("staged-scatter")],
+  gather: [packets("packet-gather"), direct("direct-gather"), streaming("staged-gather"), copied("direct-gather")],
+  scatter: [packets("packet-scatter"), direct("direct-scatter"), streaming("staged-scatter"), copied("direct-scatter")],
 };
 
 /** Labels of what is worth measuring at a size: `NAME*INSTANCES@SHAPE`. */

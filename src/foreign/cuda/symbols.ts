@@ -49,6 +49,7 @@ export const CUDA_PROTOTYPES = {
   cuIpcCloseMemHandle: "int cuIpcCloseMemHandle(uint64_t pointer)",
   cuStreamBeginCapture_v2: "int cuStreamBeginCapture_v2(void *stream, int mode)",
   cuStreamEndCapture: "int cuStreamEndCapture(void *stream, void *graph)",
+  cuThreadExchangeStreamCaptureMode: "int cuThreadExchangeStreamCaptureMode(void *mode)",
   cuGraphInstantiateWithFlags: "int cuGraphInstantiateWithFlags(void *exec, void *graph, uint64_t flags)",
   cuGraphLaunch: "int cuGraphLaunch(uint64_t exec, uint64_t stream)",
   cuGraphExecDestroy: "int cuGraphExecDestroy(void *exec)",

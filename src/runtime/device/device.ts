@@ -30,6 +30,9 @@ export interface Poison {
   readonly error: NativeError;
 }
 
+/** CU_STREAM_CAPTURE_MODE_RELAXED */
+const CAPTURE_MODE_RELAXED = 2;
+
 /** The device whose context is current in this thread; all devices of a thread share the driver. */
 const currentDevice = new WeakMap<CudaDriver, CudaDevice>();
 
@@ -146,6 +149,17 @@ export class CudaDevice implements Disposable {
     this.activate();
     const status = this.driver.api[symbol](...args);
     if (status !== CUDA_STATUS.success) this.fail(symbol, status, operation);
+  }
+
+  /** Runs `fn`, which may make calls that the driver refuses to a thread that captures. None of them goes into the graph. */
+  relaxed<T>(fn: () => T): T {
+    const mode = Int32Array.of(CAPTURE_MODE_RELAXED);
+    this.call("cuThreadExchangeStreamCaptureMode", "capture", mode);
+    try {
+      return fn();
+    } finally {
+      this.driver.api.cuThreadExchangeStreamCaptureMode(mode);
+    }
   }
 
   /** Asks for a state that may be "not ready". @returns whether it is ready */

@@ -35,7 +35,7 @@ export interface Served {
   readonly label: string;
 }
 
-/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `b4`, `unit128K`. */
+/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `b4`, `unit128K`; or `copies` alone. */
 export interface ServedShape {
   /** Of a block. */
   readonly threads?: number;
@@ -47,6 +47,8 @@ export interface ServedShape {
   readonly blocksPerStrand?: number;
   /** What a streaming algorithm sends before it says so. */
   readonly unitBytes?: number;
+  /** Copy engines do it, and no kernel moves anything: of algorithms that only copy from inputs to outputs. */
+  readonly copies?: true;
 }
 
 /** What an algorithm is made for. */
@@ -75,6 +77,7 @@ const MAX_CHUNKS = 1024;
 
 /** The words of a shape. @returns undefined for a word that is none, or one that comes twice */
 function parseShape(text: string): ServedShape | undefined {
+  if (text === "copies") return { copies: true };
   const shape: { -readonly [K in keyof ServedShape]: ServedShape[K] } = {};
   for (const word of text.split(".")) {
     const [, threads, unroll, blocks, packets, unit, scale] =
@@ -111,7 +114,7 @@ export function parseServed(label: string, kernels: readonly string[], argument 
   const shape = match?.[4] === undefined ? undefined : parseShape(match[4]);
   const isShaped = match?.[4] !== undefined;
   if (match === null || instances > MAX_INSTANCES || (chunks ?? 1) > MAX_CHUNKS || isShaped !== (shape !== undefined)) {
-    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K for a kernel's shape`;
+    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K for a kernel's shape, or @copies for copy engines`;
     throw new InvalidArgumentError(argument, label, accepted);
   }
   const name = match[1] as string;

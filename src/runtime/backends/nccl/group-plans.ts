@@ -16,7 +16,15 @@ import { type DType, InvalidArgumentError, sizeOf, UnsupportedError } from "../.
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { errorOf, packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import { FEWEST_BLOCK_THREADS, type KernelShape, kernelFor, LoadedPlan, untunedShape } from "../../executor/index.ts";
+import {
+  FEWEST_BLOCK_THREADS,
+  type KernelShape,
+  kernelFor,
+  LoadedPlan,
+  meetingOf,
+  PlanCopies,
+  untunedShape,
+} from "../../executor/index.ts";
 import {
   type Choice,
   type Choices,
@@ -26,6 +34,8 @@ import {
   type ServingPlan,
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
+import { CopyServing } from "./copy-serving.ts";
+import { GroupCopies } from "./group-copies.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
@@ -56,13 +66,18 @@ interface Range {
   readonly fromBytes: number;
   readonly toBytes: number;
   /** Made when a call first needs it; `null` where NCCL serves. */
-  serving: PlanServing | null | undefined;
+  serving: SlotServing | null | undefined;
+}
+
+/** What serves calls by a slot. */
+interface SlotServing extends Serving {
+  readonly slot: PlanSlot;
 }
 
 /** What calls name with `algorithm:`, of one collective, element type, operator and root. */
 interface NamedPlan extends ServingPlan {
   /** By the largest size that they are for, and by the kernel's shape where the label does not say it. */
-  readonly servings: Map<string, PlanServing>;
+  readonly servings: Map<string, SlotServing>;
 }
 
 /** The rank's device, and how its memory is reached. */
@@ -103,6 +118,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly #slots = new Map<CallKind, PlanSlot>();
   /** Slots that made room: members may still be running them until all have met. */
   readonly #retired: PlanSlot[] = [];
+  #copies: GroupCopies | undefined;
+  #meetingSlot: PlanSlot | undefined;
   /** Nothing waits on it: what ends launches goes there. */
   #aside: CudaStream | undefined;
   #numKinds = 0;
@@ -199,7 +216,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
 
   /** What a choice says of a plan's kernel, and for what it does not say what fits a call whose parts have `partBytes`. */
   kernelShape(choice: Choice | undefined, plan: ExecutionPlan, partBytes: number): Omit<KernelShape, "dtype" | "op"> {
-    const { unitBytes: _, ...told } = choice?.served.shape ?? {};
+    const { unitBytes: _, copies: __, ...told } = choice?.served.shape ?? {};
     const untuned = untunedShape(plan, chunkBytesOf(shapeOf(plan), partBytes), this.#parts.rank.at.device.info);
     // Who says how many threads a block has means strands of one block, unless told.
     return { ...untuned, ...(told.threads !== undefined && { blocksPerStrand: 1 }), ...told };
@@ -338,6 +355,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     for (const slot of this.#slots.values()) slot.close();
     this.#slots.clear();
     this.#retired.length = 0;
+    this.#copies?.close();
     this.#aside?.close();
     this.#parts.room.release(this);
   }
@@ -379,7 +397,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     });
   }
 
-  #serve({ choice, toBytes }: Range, asked: PlannedCall): PlanServing | undefined {
+  #serve({ choice, toBytes }: Range, asked: PlannedCall): SlotServing | undefined {
     if (choice.served.kind === "kernel") return undefined;
     try {
       const serving = this.#planOf(choice, asked);
@@ -403,15 +421,45 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     kernelShape: Omit<KernelShape, "dtype" | "op">,
     { dtype, redop }: PlannedCall,
     maxBytes: number,
-  ): PlanServing {
+  ): SlotServing {
+    if (choice.served.shape?.copies === true) return this.#copyServing(choice, plan);
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
     return new PlanServing(this, this.#slot(plan, shape, maxBytes, true), choice, worksInPlace);
   }
+
+  #copyServing(choice: Choice, plan: ExecutionPlan): SlotServing {
+    const copies = PlanCopies.of(plan);
+    if (copies === undefined) {
+      const instead = "name one that copies from inputs to outputs and does nothing else, such as direct-all-gather";
+      throw new UnsupportedError(`${choice.served.label}, by copy engines`, instead);
+    }
+    const refused = (why: string) => this.choices?.refused(choice, why);
+    return new CopyServing({ slot: this.#meeting(), group: this.copies, choice, copies, refused });
+  }
+
+  /** What copy engines do in this group. */
+  get copies(): GroupCopies {
+    const { rank, member, queue } = this.#parts;
+    const { bulletin } = queue.options.control;
+    this.#copies ??= new GroupCopies({ at: rank.at, peers: rank.peers, bulletin, member });
+    return this.#copies;
+  }
+
+  /** Where members meet before and behind copies. */
+  #meeting(): PlanSlot {
+    if (this.#meetingSlot === undefined) {
+      const kind = FIRST_PLAN_KIND + this.#numKinds++;
+      const parts = { kind, ...meetingOf(this.#parts.size), dtype: "u8", maxBytes: 0, isReplaceable: true } as const;
+      this.#meetingSlot = new PlanSlot(this, parts);
+      this.#slots.set(kind, this.#meetingSlot);
+    }
+    return this.#meetingSlot;
+  }
 }
 
 /** One plan in place of NCCL's calls of a collective, for sizes up to the slot's largest. */
-class PlanServing implements Serving {
+class PlanServing implements SlotServing {
   readonly slot: PlanSlot;
   readonly #plans: GroupPlans;
   readonly #choice: Choice;

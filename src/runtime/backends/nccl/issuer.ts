@@ -5,7 +5,7 @@ import { COLLECTIVE } from "../../memory/index.ts";
 import { ALWAYS_COLD, type CallSequence, placeOf, QueuedWork } from "../../progress/index.ts";
 import { inGroup, isComposed, issue, type NcclCall } from "./nccl-calls.ts";
 import type { NcclContext } from "./nccl-context.ts";
-import { Entry, type EntryParts } from "./nccl-entry.ts";
+import { Entry, type EntryParts, meetingOf } from "./nccl-entry.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./pre-mul-sum.ts";
 import { kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
@@ -80,6 +80,8 @@ export class CallIssuer {
       kinds: calls.map((one) => one.kind),
       storages: storagesOf(calls),
       ...(isAlone ? { single: first.call } : { run: (comm) => this.runCalls(calls, comm, grouped) }),
+      // Of several calls none has a plan.
+      meets: first && meetingOf(first.call),
       value,
       members,
       finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),

@@ -30,6 +30,11 @@ export interface NcclCall {
 
 /** Something that may serve a call in NCCL's place. */
 export interface CallServer {
+  /**
+   * Whether members have told each other what they must know before the call may go to the stream: asked again until they have.
+   * Absent: there is nothing to tell. @throws MismatchError
+   */
+  meets?(call: NcclCall): boolean;
   /** Puts the call on the stream. @returns false when it cannot, on no member of the group */
   launch(call: NcclCall, target: CallTarget): boolean;
 }

@@ -16,6 +16,8 @@ export interface EntryParts extends CommonParts {
   readonly storages?: readonly DeviceStorage[];
   /** Collectives that go onto the stream with it: 1, but for graphs. */
   readonly numCalls?: number;
+  /** Whether members have told each other what the call needs; of a `single` call, its plan's `meets`. */
+  readonly meets?: (() => boolean) | undefined;
 }
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -27,6 +29,7 @@ export class Entry extends QueueEntry {
   readonly target: DeviceStorage | undefined;
   readonly storages: readonly DeviceStorage[];
   readonly numCalls: number;
+  readonly meets: EntryParts["meets"];
   /** Where the main stream was when the call was taken, of one that was held back. */
   main: MainPoint | undefined = undefined;
 
@@ -38,6 +41,7 @@ export class Entry extends QueueEntry {
     this.target = parts.target;
     this.storages = parts.storages ?? NONE;
     this.numCalls = parts.numCalls ?? 1;
+    this.meets = parts.meets ?? (parts.single === undefined ? undefined : meetingOf(parts.single));
   }
 
   override countUse(by: 1 | -1): void {
@@ -45,6 +49,12 @@ export class Entry extends QueueEntry {
     if (this.target !== undefined && this.target !== this.source) this.target.allocation.pendingUses += by;
     if (this.storages !== NONE) for (const { allocation } of this.storages) allocation.pendingUses += by;
   }
+}
+
+/** What a call asks before it goes to the stream, if anything. */
+export function meetingOf(call: NcclCall): (() => boolean) | undefined {
+  const { plan } = call;
+  return plan?.meets === undefined ? undefined : () => plan.meets?.(call) === true;
 }
 
 /** How a communicator is made. */

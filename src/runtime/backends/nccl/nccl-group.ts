@@ -37,7 +37,7 @@ import { Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
 import { isComposed } from "./nccl-calls.ts";
 import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
-import type { EntryParts } from "./nccl-entry.ts";
+import { type EntryParts, meetingOf } from "./nccl-entry.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
 import { prepareRun } from "./plan-run.ts";
@@ -309,10 +309,20 @@ export class NcclGroup implements GroupDriver {
     }
     recording.add(prepared);
     if (this.#context.registers) keepMemory(prepared);
+    this.#meet(prepared);
     const composed = isComposed(prepared.call, this.#rank.library);
     const status = this.issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
     this.#rank.library.check("capture", status, this.#queue.handle.comm);
     return this.#recorded(prepared.arrival, op);
+  }
+
+  /** Members tell each other what a captured call has to know of them: they all capture it. */
+  #meet({ call }: Prepared): void {
+    const meets = meetingOf(call);
+    if (meets === undefined) return;
+    const { device } = this.#rank.at;
+    // Other groups go on meanwhile: a member may wait for them before it captures.
+    device.relaxed(() => device.waiting?.until(meets, `capture of ${call.op}`, { failure: () => this.failure }));
   }
 
   /** The work of a call that went into a graph. */

@@ -202,6 +202,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
       this.options.blocking &&
       entry.ready === undefined &&
       entry.step === undefined &&
+      entry.meets === undefined &&
       !this.isFull &&
       this.firstCalls.allWarm(entry.kinds) &&
       !this.options.endings.holdsBack(this)
@@ -237,16 +238,23 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     if (entry.ready !== undefined) return this.guard(entry.ready) === true;
     if (entry.step !== undefined) return this.#takesStep(entry.step);
     const { control, plans, poller } = this.options;
-    if (!control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
+    if (!control.failed && this.firstCalls.allWarm(entry.kinds)) return this.#hasMet(entry);
     entry.kinds = plans.kindsNow(entry);
-    if (!control.failed && this.firstCalls.allWarm(entry.kinds)) return true;
+    if (!control.failed && this.firstCalls.allWarm(entry.kinds)) return this.#hasMet(entry);
     if (plans.mayOpen(entry.kinds)) {
       if (!this.firstCalls.takesTurn(entry)) return false;
-      if (this.#takesStep(() => this.#opens(entry))) return true;
+      if (this.#takesStep(() => this.#opens(entry)) && this.#hasMet(entry)) return true;
       this.firstCalls.made(entry);
     }
     // Too early: others go on meanwhile.
     poller.hurry();
+    return false;
+  }
+
+  /** Whether members have told each other what the call needs of them. */
+  #hasMet({ meets }: Entry): boolean {
+    if (meets === undefined || this.guard(meets) === true) return true;
+    this.options.poller.hurry();
     return false;
   }
 

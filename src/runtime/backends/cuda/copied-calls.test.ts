@@ -1,0 +1,242 @@
+/** Collectives that copy engines do, over the stand-in library. */
+import { launch } from "chorale/world";
+import { describe, expect, it } from "vitest";
+import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import type { ChoiceDocument } from "../../executor/index.ts";
+
+const USES = [
+  ["all_gather", "direct-all-gather@copies"],
+  ["all_to_all", "direct-all-to-all@copies"],
+  ["broadcast", "direct-broadcast@copies"],
+  ["gather", "direct-gather@copies"],
+  ["scatter", "direct-scatter@copies"],
+] as const;
+const choices: ChoiceDocument = {
+  schemaVersion: 1,
+  source: "test",
+  date: "2026-11-29",
+  tables: USES.map(([collective, use]) => ({
+    backend: "cuda",
+    collective,
+    ranks: [2, 4],
+    rows: [{ fromBytes: 0, use }],
+  })),
+};
+
+describe.skipIf(!available)("calls by copy engines over a stand-in library (needs g++)", () => {
+  it.each([
+    ["thread", 2],
+    ["thread", 3],
+    ["process", 2],
+  ] as const)(
+    "are right, call by call, in place and from graphs, ranks as %s, %s of them",
+    { timeout: 120_000 },
+    async (isolation, ranks) => {
+      const results = await launch({
+        ...worldOf(isolation),
+        ranks,
+        backendOptions: { choices },
+        run: async (world) => {
+          const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+          const { rank, size: n } = comm;
+          const found: string[] = [];
+          const check = (what: string, t: Parameters<typeof world.download>[0], want: (i: number) => number) => {
+            const got = world.download(t) as Int32Array;
+            const at = got.findIndex((value, i) => value !== want(i));
+            if (at >= 0) found.push(`${what}: element ${at} is ${got[at]}, not ${want(at)}`);
+          };
+          const value = (of: number, i: number) => 1000 * of + i;
+          for (const part of [1, 7, 1000, 5001]) {
+            // At an odd place within a tensor, and other tensors each time.
+            const [a, b, c, d] = [part, n * part, n * part, part].map((count) =>
+              world.tensor("i32", [count + 3]).slice(3),
+            );
+            if (a === undefined || b === undefined || c === undefined || d === undefined) throw new Error("no tensors");
+            const fill = () => {
+              world.upload(
+                a,
+                Int32Array.from({ length: part }, (_, i) => value(rank, i)),
+              );
+              world.upload(b, new Int32Array(n * part).fill(-1));
+              world.upload(
+                c,
+                Int32Array.from({ length: n * part }, (_, i) => value(rank, i)),
+              );
+              world.upload(d, new Int32Array(part).fill(-1));
+            };
+            for (const how of ["called", "captured"] as const) {
+              const make = (
+                group: Pick<typeof comm, "allGather" | "allToAll" | "broadcast" | "gather" | "scatter">,
+                which: number,
+                root: number,
+              ) => {
+                if (which === 0) return group.allGather(a, { output: b });
+                if (which === 1) return group.allToAll(c, { output: b });
+                if (which === 2) return group.broadcast(a, { output: d, root });
+                if (which === 3) return group.gather(a, { root, ...(rank === root && { output: b }) });
+                return rank === root ? group.scatter(c, { root, output: d }) : group.scatter(d, { root });
+              };
+              for (let which = 0; which < 5; which++) {
+                for (let root = 0; root < (which < 2 ? 1 : n); root++) {
+                  fill();
+                  if (how === "called") await make(comm, which, root);
+                  else {
+                    const graph = comm.capture((group) => {
+                      make(group, which, root);
+                    });
+                    await comm.replay(graph);
+                    fill();
+                    await comm.replay(graph);
+                    graph.close();
+                  }
+                  const what = `${how} ${which} of ${part}, root ${root}`;
+                  if (which === 0) check(what, b, (i) => value(Math.floor(i / part), i % part));
+                  if (which === 1) check(what, b, (i) => value(Math.floor(i / part), rank * part + (i % part)));
+                  if (which === 2) check(what, d, (i) => value(root, i));
+                  if (which === 3 && rank === root) check(what, b, (i) => value(Math.floor(i / part), i % part));
+                  if (which === 3 && rank !== root) check(what, b, () => -1);
+                  if (which === 4) check(what, d, (i) => value(root, rank * part + i));
+                }
+              }
+            }
+            // In place, and staged from the host.
+            fill();
+            world.upload(b.slice(rank * part, (rank + 1) * part), world.download(a) as Int32Array);
+            await comm.allGather(b.slice(rank * part, (rank + 1) * part), { output: b });
+            check(`in place of ${part}`, b, (i) => value(Math.floor(i / part), i % part));
+            fill();
+            await comm.broadcast(a, { root: 1 });
+            check(`broadcast in place of ${part}`, a, (i) => value(1, i));
+            const host = await comm.allGather(Int32Array.from({ length: part }, (_, i) => value(rank, i)));
+            if ([...(host.data as Int32Array)].some((x, i) => x !== value(Math.floor(i / part), i % part)))
+              found.push("host");
+          }
+          return { found, choices: comm.stats().choices };
+        },
+      });
+      for (const { found, choices } of results) {
+        expect(found).toEqual([]);
+        expect(Object.keys(choices ?? {}).sort()).toEqual(USES.map((use) => use.join(" ")).sort());
+      }
+    },
+  );
+
+  it.each(["thread", "process"] as const)(
+    "keep the order of the stream, groups beside each other, ranks as %s",
+    { timeout: 120_000 },
+    async (isolation) => {
+      const results = await launch({
+        ...worldOf(isolation),
+        backendOptions: { choices },
+        run: async (world) => {
+          const { comm, rank } = world;
+          const groups = [await comm.split(0, rank), await comm.split(0, -rank)];
+          const found: unknown[] = [];
+          const made = groups.map((group) => {
+            if (group === undefined) throw new Error("no group");
+            const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+            world.upload(x, new Int32Array(100).fill(1 + rank));
+            return { group, x, y };
+          });
+          // Nobody waits in between: each call reads what the one before wrote.
+          const last = Array.from({ length: 20 }, () =>
+            made.map(({ group, x, y }) => {
+              group.allGather(x, { output: y });
+              return group.broadcast(y.slice(100, 200), { root: 0, output: x });
+            }),
+          ).at(-1);
+          for (const work of last ?? []) await work;
+          for (const { group, x, y } of made) found.push([world.download(x)[99], world.download(y)[0], group.rank]);
+          return found;
+        },
+      });
+      expect(results).toEqual([
+        [
+          [2, 2, 0],
+          [1, 1, 1],
+        ],
+        [
+          [2, 2, 1],
+          [1, 1, 0],
+        ],
+      ]);
+    },
+  );
+
+  it("tell members apart of whom one captures and the other does not", { timeout: 120_000 }, async () => {
+    const told = await launch({
+      ...worldOf(),
+      backendOptions: { choices },
+      run: async (world) => {
+        const group = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+        await group.allGather(x, { output: y });
+        try {
+          if (world.rank === 0) group.capture((one) => void one.allGather(x, { output: y }));
+          else await group.allGather(x, { output: y });
+          return "done";
+        } catch (error) {
+          return (error as Error).message;
+        }
+      },
+    });
+    for (const message of told) {
+      expect(message).toMatch(
+        /different calls that copy engines serve\n {2}rank 0: direct-all-gather@copies in a capture\n {2}rank 1: direct-all-gather@copies$/,
+      );
+    }
+  });
+
+  it("end when a member leaves, whether it came or not", { timeout: 120_000 }, async () => {
+    const told = await launch({
+      ...worldOf(),
+      backendOptions: { choices },
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, step) => {
+        const group = await world.comm.split(0);
+        if (group === undefined) throw new Error("no group");
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+        await group.allGather(x, { output: y });
+        const works = world.rank === 0 ? [1, 2, 3].map(() => group.allGather(x, { output: y })) : [];
+        if (world.rank === 0) Atomics.store(step, 0, 1);
+        while (Atomics.load(step, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+        if (world.rank === 1) group.abort("enough");
+        const ends = await Promise.allSettled(works);
+        return ends.map((end) => (end.status === "rejected" ? (end.reason as Error).message : "done"));
+      },
+    });
+    expect(told).toEqual([Array(3).fill(expect.stringMatching(/enough/)), []]);
+  });
+
+  it("are refused of algorithms that do more than copy, and named for one call", { timeout: 120_000 }, async () => {
+    const [told] = await launch({
+      ...worldOf(),
+      run: async (world) => {
+        const { comm } = world;
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+        const said: string[] = [];
+        for (const algorithm of [
+          "direct-all-gather@copies",
+          "staged-all-gather@copies",
+          "direct-all-gather@copies.512",
+        ]) {
+          try {
+            await comm.allGather(x, { output: y, algorithm });
+            said.push("done");
+          } catch (error) {
+            said.push((error as Error).message);
+          }
+        }
+        return { said, choices: comm.stats().choices };
+      },
+    });
+    expect(told).toEqual({
+      said: [
+        "done",
+        expect.stringMatching(/staged-all-gather@copies, by copy engines.*copies from inputs to outputs/),
+        expect.stringMatching(/@copies for copy engines/),
+      ],
+      choices: { "all_gather direct-all-gather@copies": 1 },
+    });
+  });
+});

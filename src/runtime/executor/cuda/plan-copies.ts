@@ -1,0 +1,153 @@
+/**
+ * Plans that are nothing but copies from ranks' inputs to ranks' outputs. Copy engines can do them, without scratch and without a
+ * kernel that moves anything: all ranks meet, every rank copies what it is to copy, and all meet again. Whatever order the plan's own
+ * signals give, no other one makes a difference, as nobody reads what somebody writes and nothing is written twice.
+ */
+import {
+  type BufferKind,
+  type BufferLayout,
+  chunkBytesOf,
+  type ExecutionPlan,
+  pieces,
+  type Range,
+  type RemoteRange,
+  type SimpleOp,
+  shapeOf,
+} from "../../../authoring/plan/index.ts";
+
+/** Chunks of a rank's buffer. */
+interface End {
+  readonly rank: number;
+  readonly buffer: "input" | "output";
+  readonly index: number;
+}
+
+/** What a rank copies in one go, in chunks. */
+interface ChunkCopy {
+  readonly from: End;
+  readonly to: End;
+  readonly size: number;
+}
+
+/** One copy of a rank: `offset` from the beginning of the buffer. Bytes. */
+export interface PlanCopy {
+  readonly from: { readonly rank: number; readonly offset: number };
+  readonly to: { readonly rank: number; readonly offset: number };
+  readonly sizeBytes: number;
+}
+
+export class PlanCopies {
+  readonly #plan: ExecutionPlan;
+  /** By the rank that does them. */
+  readonly #copies: readonly (readonly ChunkCopy[])[];
+  /** Of one size of parts, by rank: those of the last. */
+  #known: { readonly partBytes: number; readonly copies: readonly (readonly PlanCopy[])[] } | undefined;
+
+  private constructor(plan: ExecutionPlan, copies: readonly (readonly ChunkCopy[])[]) {
+    this.#plan = plan;
+    this.#copies = copies;
+  }
+
+  /** @returns undefined for a plan that does anything else, or reads what it writes */
+  static of(plan: ExecutionPlan): PlanCopies | undefined {
+    if (plan.collective.inPlace || (plan.collective.custom?.aliases ?? []).length > 0) return undefined;
+    const written = new Set<string>();
+    const copies: ChunkCopy[][] = [];
+    for (const { rank, strands } of plan.ranks) {
+      const own: ChunkCopy[] = [];
+      for (const op of strands.flatMap(({ ops }) => ops)) {
+        const found = op.kind === "pipeline" ? undefined : copiesOf(op, rank);
+        if (found === undefined) return undefined;
+        own.push(...found);
+      }
+      for (const { from, to, size } of own) {
+        if (from.buffer !== "input" || to.buffer !== "output") return undefined;
+        for (let i = 0; i < size; i++) {
+          const chunk = `${to.rank} ${to.index + i}`;
+          if (written.has(chunk)) return undefined;
+          written.add(chunk);
+        }
+      }
+      copies.push(own);
+    }
+    return new PlanCopies(plan, copies);
+  }
+
+  /** Which buffers of a rank its peers read or write. */
+  reached(rank: number): { readonly input: boolean; readonly output: boolean } {
+    const others = this.#copies.flatMap((copies, by) => (by === rank ? [] : copies));
+    return {
+      input: others.some(({ from }) => from.rank === rank),
+      output: others.some(({ to }) => to.rank === rank),
+    };
+  }
+
+  /** What a rank copies, of parts of `partBytes`. */
+  of(rank: number, partBytes: number): readonly PlanCopy[] {
+    if (this.#known?.partBytes !== partBytes) {
+      this.#known = {
+        partBytes,
+        copies: this.#copies.map((own) => own.flatMap((one) => this.#inBytes(one, partBytes))),
+      };
+    }
+    return this.#known.copies[rank] ?? [];
+  }
+
+  #inBytes({ from, to, size }: ChunkCopy, partBytes: number): PlanCopy[] {
+    const found: PlanCopy[] = [];
+    for (const a of pieces(this.#layoutOf(from, partBytes), from.index, size)) {
+      for (const b of pieces(this.#layoutOf(to, partBytes), to.index, size)) {
+        const [begin, end] = [Math.max(a.skew, b.skew), Math.min(a.skew + a.length, b.skew + b.length)];
+        if (begin >= end) continue;
+        found.push({
+          from: { rank: from.rank, offset: a.offset + begin - a.skew },
+          to: { rank: to.rank, offset: b.offset + begin - b.skew },
+          sizeBytes: end - begin,
+        });
+      }
+    }
+    return found;
+  }
+
+  #layoutOf({ rank, buffer }: End, partBytes: number): BufferLayout {
+    const shape = shapeOf(this.#plan);
+    const { chunks, segments } = this.#plan.ranks[rank]![buffer];
+    const chunkBytes = chunkBytesOf(shape, partBytes);
+    const [numParts, segmentBytes] = shape.exact ? [1, chunks * chunkBytes] : [segments, partBytes];
+    return {
+      chunks,
+      chunksPerSegment: chunks / numParts,
+      chunkBytes,
+      segmentOffsets: Array.from({ length: numParts + 1 }, (_, segment) => segment * segmentBytes),
+      totalBytes: numParts * segmentBytes,
+    };
+  }
+}
+
+const SYNCHRONISE: ReadonlySet<SimpleOp["kind"]> = new Set([
+  "nop",
+  "barrier",
+  "signal",
+  "wait",
+  "flush",
+  "acquire",
+  "release",
+]);
+
+/** @returns undefined for an operation that does anything but copy or synchronise */
+function copiesOf(op: SimpleOp, rank: number): ChunkCopy[] | undefined {
+  if (SYNCHRONISE.has(op.kind)) return [];
+  if (op.kind !== "copy" && op.kind !== "put" && op.kind !== "get") return undefined;
+  if (op.tbg !== undefined || ("format" in op && op.format !== "plain")) return undefined;
+  const [sources, targets] = op.kind === "copy" ? [[op.src], [op.dst]] : [op.src, op.dst];
+  const copies = sources.flatMap((src, i) => {
+    const [from, to] = [endOf(src, rank), endOf(targets[i], rank)];
+    return from === undefined || to === undefined ? [] : [{ from, to, size: src.size }];
+  });
+  return copies.length === sources.length ? copies : undefined;
+}
+
+function endOf(range: Range | RemoteRange | undefined, rank: number): End | undefined {
+  if (range === undefined || range.buffer === ("scratch" satisfies BufferKind)) return undefined;
+  return { rank: "rank" in range ? range.rank : rank, buffer: range.buffer, index: range.index };
+}
