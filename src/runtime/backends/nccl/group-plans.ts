@@ -3,14 +3,7 @@
  * run themselves. They are launched on the group's stream, in the order of its calls, between calls of NCCL. What ranks tell
  * each other when a plan is opened goes by way of NCCL.
  */
-import {
-  type BufferPlan,
-  chunkBytesOf,
-  type ExecutionPlan,
-  proofOf,
-  type RankPlan,
-  shapeOf,
-} from "../../../authoring/plan/index.ts";
+import { chunkBytesOf, type ExecutionPlan, proofOf, type RankPlan, shapeOf } from "../../../authoring/plan/index.ts";
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
@@ -40,6 +33,7 @@ import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
 import { othersSettle } from "./others-settle.ts";
+import { PlanServing, type SlotServing } from "./plan-serving.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
 import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
@@ -67,11 +61,6 @@ interface Range {
   readonly toBytes: number;
   /** Made when a call first needs it; `null` where NCCL serves. */
   serving: SlotServing | null | undefined;
-}
-
-/** What serves calls by a slot. */
-interface SlotServing extends Serving {
-  readonly slot: PlanSlot;
 }
 
 /** What calls name with `algorithm:`, of one collective, element type, operator and root. */
@@ -361,7 +350,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   }
 
   /** Memory for a result that may not go where the call wants it before the plan has ended. */
-  apart(sizeBytes: number, held: Allocation | undefined): Allocation {
+  #apart(sizeBytes: number, held: Allocation | undefined): Allocation {
     const { rank, queue } = this.#parts;
     if (held !== undefined && held.sizeBytes >= sizeBytes) return held;
     if (held !== undefined) rank.at.pool.free(held);
@@ -425,7 +414,14 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     if (choice.served.shape?.copies === true) return this.#copyServing(choice, plan);
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
-    return new PlanServing(this, this.#slot(plan, shape, maxBytes, true), choice, worksInPlace);
+    return new PlanServing({
+      slot: this.#slot(plan, shape, maxBytes, true),
+      choice,
+      rank: plan.ranks[this.member] as RankPlan,
+      worksInPlace,
+      refused: this.#refusedOf(choice),
+      apart: (sizeBytes, held) => this.#apart(sizeBytes, held),
+    });
   }
 
   #copyServing(choice: Choice, plan: ExecutionPlan): SlotServing {
@@ -434,8 +430,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       const instead = "name one that copies from inputs to outputs and does nothing else, such as direct-all-gather";
       throw new UnsupportedError(`${choice.served.label}, by copy engines`, instead);
     }
-    const refused = (why: string) => this.choices?.refused(choice, why);
+    const refused = this.#refusedOf(choice);
     return new CopyServing({ slot: this.#meeting(), group: this.copies, choice, copies, refused });
+  }
+
+  #refusedOf(choice: Choice): (why: string) => void {
+    return (why) => this.choices?.refused(choice, why);
   }
 
   /** What copy engines do in this group. */
@@ -458,57 +458,6 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   }
 }
 
-/** One plan in place of NCCL's calls of a collective, for sizes up to the slot's largest. */
-class PlanServing implements SlotServing {
-  readonly slot: PlanSlot;
-  readonly #plans: GroupPlans;
-  readonly #choice: Choice;
-  /** Parts of this rank's buffers. */
-  readonly #parts: readonly [input: number, output: number];
-  readonly #worksInPlace: () => boolean;
-  #apart: Allocation | undefined;
-
-  constructor(plans: GroupPlans, slot: PlanSlot, choice: Choice, worksInPlace: () => boolean) {
-    this.#plans = plans;
-    this.slot = slot;
-    this.#choice = choice;
-    const { input, output } = slot.plan.ranks[plans.member] as RankPlan;
-    this.#parts = [partsOf(input), partsOf(output)];
-    this.#worksInPlace = worksInPlace;
-  }
-
-  get kind(): CallKind {
-    return this.slot.kind;
-  }
-
-  get isRefused(): boolean {
-    return this.slot.refusal !== undefined;
-  }
-
-  launch({ dtype, count, send, recv }: NcclCall, target: CallTarget): boolean {
-    const { loaded } = this.slot;
-    if (loaded === undefined) {
-      if (this.slot.refusal !== undefined) this.#plans.choices?.refused(this.#choice, this.slot.refusal.message);
-      return false;
-    }
-    this.#choice.calls++;
-    const part = count * sizeOf(dtype);
-    const [inBytes, outBytes] = [part * this.#parts[0], part * this.#parts[1]];
-    const lies = send < recv + outBytes && recv < send + inBytes;
-    const stream = target.owner;
-    if (!lies || this.#worksInPlace()) {
-      loaded.launch(stream, send, recv, part, target.ends);
-      return true;
-    }
-    // The plan is the same on all ranks, and out of place: a rank that is not gets its result by way of another buffer.
-    this.#apart = this.#plans.apart(outBytes, this.#apart);
-    const { address } = this.#apart;
-    loaded.launch(stream, send, address, part);
-    target.copy(recv, Number(address), outBytes);
-    return true;
-  }
-}
-
 const ALL_GATHER = {
   op: "all_gather",
   dtype: "i32",
@@ -518,11 +467,6 @@ const ALL_GATHER = {
   sendCounts: [],
   recvCounts: [],
 } as const satisfies Partial<NcclCall>;
-
-/** Parts of a rank's buffer; none where the collective gives it no such buffer. */
-function partsOf({ chunks, segments }: BufferPlan): number {
-  return chunks === 0 ? 0 : segments;
-}
 
 /** The largest size of the class that a size is in. */
 function classOf(bytes: number): number {
