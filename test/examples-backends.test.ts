@@ -11,6 +11,7 @@ import { useEmulatedGpu } from "../examples/sharded-llama/testing/emulated-gpu.t
 import { backendKind, LAUNCH_BACKENDS } from "../src/runtime/world/index.ts";
 import { runCli } from "./helpers/cli.ts";
 import { MPIS } from "./helpers/mpi.ts";
+import { spread } from "./support/spread.ts";
 
 const hasStandIn = useEmulatedGpu();
 const standInReason = hasStandIn ? undefined : "the stand-in library needs g++";
@@ -65,23 +66,28 @@ it("knows every example", () => {
   for (const [name, test] of Object.entries(WITHOUT_RANKS)) expect(existsSync(join(root, name, test))).toBe(true);
 });
 
-describe.each(Object.entries(EXAMPLES))("examples/%s", (name, runs) => {
-  it("has a test of its own, on threads", () => expect(existsSync(join(root, name, "main.test.ts"))).toBe(true));
+describe.each(Object.entries(EXAMPLES).map(([name, runs], index) => ({ name, runs, index })))(
+  "examples/$name",
+  (example) => {
+    const { name, runs, index } = example;
+    it("has a test of its own, on threads", () => expect(existsSync(join(root, name, "main.test.ts"))).toBe(true));
 
-  for (const backend of LAUNCH_BACKENDS) {
-    if (backend === "threads") continue;
-    const why = ABSENT[backend];
-    const title = `runs on ${backend}, or is refused where the backend cannot${why === undefined ? "" : ` (skipped: ${why})`}`;
-    it.skipIf(why !== undefined)(title, { timeout: 180_000 }, async () => {
-      const { code, text } = await run(backend, name, runs);
-      const { rebuildRefusal } = await backendKind(backend);
-      if (runs.flags.includes("--restarts") && rebuildRefusal !== undefined) {
-        expect(text).toContain(rebuildRefusal);
-        expect(code).toBe(2);
-        return;
-      }
-      expect(text).toMatch(runs.prints);
-      expect(code).toBe(0);
-    });
-  }
-});
+    // What one example leaves out of the backends, the next one runs on.
+    const others = LAUNCH_BACKENDS.filter((backend) => backend !== "threads");
+    for (const backend of spread(others, 2, index)) {
+      const why = ABSENT[backend];
+      const title = `runs on ${backend}, or is refused where the backend cannot${why === undefined ? "" : ` (skipped: ${why})`}`;
+      it.skipIf(why !== undefined)(title, { timeout: 180_000 }, async () => {
+        const { code, text } = await run(backend, name, runs);
+        const { rebuildRefusal } = await backendKind(backend);
+        if (runs.flags.includes("--restarts") && rebuildRefusal !== undefined) {
+          expect(text).toContain(rebuildRefusal);
+          expect(code).toBe(2);
+          return;
+        }
+        expect(text).toMatch(runs.prints);
+        expect(code).toBe(0);
+      });
+    }
+  },
+);

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { RankFailedError } from "chorale";
 import { closeRankPool, runRanks } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
+import { isFull, spread } from "../../test/support/spread.ts";
 import type { Generated, GenerateOptions } from "./generate.ts";
 import { DEMO_MODEL, demoPlan, GOLDEN } from "./testing/demo.ts";
 import { MODELS } from "./testing/models.ts";
@@ -31,7 +32,6 @@ const furthest = (actual: readonly number[], expected: readonly number[]) => {
   return Math.max(...expected.map((value, i) => Math.abs(value - actual[i]!)));
 };
 
-const isFull = process.env["CHORALE_FULL"] === "1";
 /** Ranks by tensors, by stages and by replicas: what the suite has of the demo model, and what CHORALE_FULL=1 adds. */
 const LAYOUTS = [
   [2, 1, 1],
@@ -53,7 +53,7 @@ describe("the demo model", PATIENT, () => {
   // CHORALE_FULL=1 generates all tokens in every layout; otherwise one rank does, and the others the first of them.
   it.each([
     [1, 1, 1, 96] as const,
-    ...[...LAYOUTS, ...(isFull ? MORE_LAYOUTS : [])].map((layout) => [...layout, 12] as const),
+    ...[...spread(LAYOUTS, 2), ...(isFull ? MORE_LAYOUTS : [])].map((layout) => [...layout, 12] as const),
   ])("gives the tokens of transformers with tp %i, pp %i, dp %i", async (tp, pp, dp, some) => {
     const maxNewTokens = isFull ? 96 : some;
     const results = await generate(tp * pp * dp, { model: DEMO_MODEL, tp, pp, dp, prompts, maxNewTokens });
@@ -91,12 +91,13 @@ describe("the demo model", PATIENT, () => {
     expect(results.map(({ tokens }) => tokens)).toEqual(GOLDEN.slice(0, 2).map(({ greedy }) => greedy.slice(0, 5)));
   });
 
-  it.each([
+  const refused = [
     [3, { tp: 3 }, /8 heads % tp 3 = 2/],
-    [7, { pp: 7 }, /7 > 6 layers/],
     [2, { tp: 2, prompts: [{ tokens: [256] }] }, /0 to 255/],
+    [7, { pp: 7 }, /7 > 6 layers/],
     [2, { tp: 2, maxNewTokens: 510 }, /510 > 512/],
-  ])("is refused on %i ranks with %j", async (ranks, options, message) => {
+  ] as const;
+  it.each(spread(refused, 2))("is refused on %i ranks with %j", async (ranks, options, message) => {
     const given = { model: DEMO_MODEL, prompts: prompts.slice(0, 1), maxNewTokens: 4, ...options };
     const failure = await generate(ranks, given).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(RankFailedError);
@@ -140,7 +141,10 @@ describe("odd models agree with a float64 reference", PATIENT, () => {
     mistral: [[8, 1, 1]],
   };
   /** Of a model, as above. */
-  const layoutsOf = (key: string) => [...(layouts[key] ?? []), ...(isFull ? (more[key] ?? []) : [])];
+  const layoutsOf = (key: string) => {
+    const [single, ...split] = layouts[key] ?? [];
+    return [...(single === undefined ? [] : [single]), ...spread(split, 2), ...(isFull ? (more[key] ?? []) : [])];
+  };
   for (const [key, { config, files, name }] of Object.entries(MODELS)) {
     it(name, async () => {
       const model = join(folder, key);

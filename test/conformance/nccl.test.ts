@@ -1,6 +1,7 @@
 import { runConformance, SEMANTIC_CASES } from "chorale/conformance";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD } from "../helpers/fake-gpu.ts";
+import { spread } from "../support/spread.ts";
 import { FEW, failuresOf, TOO_MANY_RANKS } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -21,15 +22,15 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
       backend: "nccl",
       only: "data",
       seed,
-      ranks: [1, 2, 3],
+      ranks: [1, ...spread([2, 3], 2)],
       env,
       filter: "count=uneven",
     });
     expect(failuresOf(result)).toEqual([]);
-    expect(result.numPassed).toBeGreaterThan(50);
+    expect(result.numPassed).toBeGreaterThan(30);
   });
 
-  it.each([{ registerBuffers: true }, { blocking: false }])(
+  it.each(spread([{ registerBuffers: true }, { blocking: false }], 2))(
     "moves and reduces with %o as the reference says",
     { timeout: 300_000 },
     async (backendOptions) => {

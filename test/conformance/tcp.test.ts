@@ -1,5 +1,6 @@
 import { runConformance, SEMANTIC_CASES } from "chorale/conformance";
 import { describe, expect, it } from "vitest";
+import { spread } from "../support/spread.ts";
 import { FEW, failuresOf, TOO_MANY_RANKS } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -13,11 +14,11 @@ describe.skipIf(process.platform === "win32")("tcp backend (needs the C library'
       isolation: "process",
       seed,
       only: "data",
-      ranks: [1, 2, 4],
+      ranks: [1, ...spread([2, 4], 2)],
       filter: "count=uneven",
     });
     expect(failuresOf(result)).toEqual([]);
-    expect(result.numPassed).toBeGreaterThan(50);
+    expect(result.numPassed).toBeGreaterThan(30);
   });
 
   it("moves large messages over several connections of each pair, which a second thread writes", {

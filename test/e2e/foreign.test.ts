@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
 import { freePort } from "../support/free-port.mjs";
+import { spread } from "../support/spread.ts";
 
 const library = buildFakeGpu();
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -160,11 +161,12 @@ function leftBehind(ranks: readonly Rank[]): string[] {
 }
 
 describe.skipIf(library === undefined)("joinWorld() under other launchers (needs g++)", () => {
-  it.each([
+  const launchers = [
     ["torchrun", torchrun, "close"],
     ["Open MPI", openMpi, "leave it open"],
     ["Slurm", slurm, "close"],
-  ] as const)("joins the processes of %s", async (_, env, mode) => {
+  ] as const;
+  it.each(spread(launchers, 2))("joins the processes of %s", async (_, env, mode) => {
     const port = await freePort();
     const ranks = [2, 0, 1].map((rank) => start(env(rank, 3, port), mode));
     const ends = await Promise.all(ranks.map(({ ended }) => ended));
@@ -208,11 +210,12 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     expect(leftBehind(ranks)).toEqual([]);
   });
 
-  it.each([
+  const endings = [
     ["leave", "called process.exit(0) with its world open"],
     ["throw", "called process.exit(5) with its world open"],
     ["throw null", "threw null, which is not an Error"],
-  ])("tells the others when a process ends early (%s)", async (mode, message) => {
+  ] as const;
+  it.each(spread(endings, 2))("tells the others when a process ends early (%s)", async (mode, message) => {
     const port = await freePort();
     const ranks = [0, 1, 2].map((rank) => start(torchrun(rank, 3, port), mode));
     await Promise.all(ranks.map(({ ended }) => ended));
@@ -223,19 +226,22 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     expect(leftBehind(ranks)).toEqual([]);
   });
 
-  it.each(["exits", "closes"])("names who died first, though rank 0 knows it before its store and %s", async (then) => {
-    const port = await freePort();
-    const flight = mkdtempSync(join(temporary, "first-"));
-    const ranks = [0, 1, 2].map((rank) =>
-      start({ ...torchrun(rank, 3, port), CHORALE_FLIGHT_DIR: flight }, `knows first, ${then}`),
-    );
-    await Promise.all(ranks.map(({ ended }) => ended));
-    expect(ranks[2]?.lines.at(-1)).toEqual({
-      signal: "rank 1 failed (generation 1): called process.exit(0) with its world open",
-    });
-    expect(readdirSync(flight)).toEqual([expect.stringMatching(/^flight-\d+-\d+-1\.json$/)]);
-    expect(leftBehind(ranks)).toEqual([]);
-  });
+  it.each(spread(["exits", "closes"], 2))(
+    "names who died first, though rank 0 knows it before its store and %s",
+    async (then) => {
+      const port = await freePort();
+      const flight = mkdtempSync(join(temporary, "first-"));
+      const ranks = [0, 1, 2].map((rank) =>
+        start({ ...torchrun(rank, 3, port), CHORALE_FLIGHT_DIR: flight }, `knows first, ${then}`),
+      );
+      await Promise.all(ranks.map(({ ended }) => ended));
+      expect(ranks[2]?.lines.at(-1)).toEqual({
+        signal: "rank 1 failed (generation 1): called process.exit(0) with its world open",
+      });
+      expect(readdirSync(flight)).toEqual([expect.stringMatching(/^flight-\d+-\d+-1\.json$/)]);
+      expect(leftBehind(ranks)).toEqual([]);
+    },
+  );
 
   it("refuses processes that differ, each with the reason, and goes on with one that does not", async () => {
     const wrong = [

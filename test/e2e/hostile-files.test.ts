@@ -10,6 +10,7 @@ import { callWith } from "../support/file-option.ts";
 import { fileOptions, flightDump, ggufModel } from "../support/file-options.ts";
 import { filesOfHelp, isReached } from "../support/file-options-of-help.ts";
 import { rootOptions } from "../support/root-options.ts";
+import { isFull, spread } from "../support/spread.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-hostile-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -27,7 +28,18 @@ const own = (option: { readonly name: string; readonly file: string }) => {
 const HOSTILE = "\u001b[2J\u001b]0;pwned\u0007\u202egpj\u009b31m\rall fine";
 
 /** Places of a file where each is tried; 16 before a release. */
-const MOST_PLACES = process.env["CHORALE_FULL"] === "1" ? 16 : 4;
+const MOST_PLACES = isFull ? 16 : 4;
+/** Half of the options are attacked; where ranks start, a third. */
+const attacked = [
+  ...spread(
+    options.filter(({ isSlow }) => isSlow !== true),
+    2,
+  ),
+  ...spread(
+    options.filter(({ isSlow }) => isSlow === true),
+    3,
+  ),
+];
 
 async function endOf(argv: readonly string[]) {
   const began = performance.now();
@@ -63,7 +75,7 @@ describe("every option that takes a file", () => {
   );
 
   const isPosix = process.platform !== "win32";
-  it.skipIf(!isPosix).each(options.map((option) => [option.name, option] as const))(
+  it.skipIf(!isPosix).each(attacked.map((option) => [option.name, option] as const))(
     "%s refuses a FIFO, /dev/zero and a folder at once (needs mkfifo)",
     async (_, option) => {
       const file = own(option);
@@ -82,7 +94,7 @@ describe("every option that takes a file", () => {
     },
   );
 
-  it.each(options.map((option) => [option.name, option] as const))(
+  it.each(attacked.map((option) => [option.name, option] as const))(
     "%s is not obeyed by the terminal",
     async (_, option) => {
       // In place of every string and word of the file, one by one for some of them; for two where ranks start.

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { CLI_PROCESS, runCli } from "../helpers/cli.ts";
+import { spread } from "../support/spread.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const ranks = (name: string) => join(root, "test/e2e/ranks", `${name}.ts`);
@@ -147,12 +148,14 @@ describe("chorale launch", () => {
     }
   });
 
-  it.each([
+  const endings = [
     [["exits", "7"], "rank 1 failed first:\nError: called process.exit(7)"],
-    [["exits", "0"], "rank 1 failed first:\nError: called process.exit(0) with its world open"],
     [["crashes", "timer"], "rank 1 failed first:\nError: in a timer"],
+    [["exits", "0"], "rank 1 failed first:\nError: called process.exit(0) with its world open"],
     [["crashes", "rejection"], "rank 1 failed first:\nError: unhandled"],
-  ])("ends when a rank %j", async ([name = "", arg = ""], message) => {
+  ] as const;
+  // What the launcher prints of it: every ending itself is rank-process.test.ts's.
+  it.each(spread(endings, 2))("ends when a rank %j", async ([name = "", arg = ""], message) => {
     const run = await chorale(["launch", "-n", "3", ranks(name), "--", arg]);
     expect(run.stderr).toContain(message);
     expect(run.stderr).not.toMatch(/^ +at .*(runtime\/|node:)/m);

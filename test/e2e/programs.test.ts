@@ -17,6 +17,7 @@ import { fileURLToPath } from "node:url";
 import { build, transformSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { CLI_PROCESS } from "../helpers/cli.ts";
+import { spread } from "../support/spread.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const folder = realpathSync(mkdtempSync(join(tmpdir(), "chorale-programs-")));
@@ -117,7 +118,7 @@ describe("a program that calls launch()", () => {
     expect(err).toContain("sees nothing of its surroundings, learningRate among them; pass values as `data`");
   });
 
-  it.each(["esm", "cjs"] as const)("may be bundled (%s) where chorale is installed", async (format) => {
+  it.each(spread(["esm", "cjs"] as const, 2))("may be bundled (%s) where chorale is installed", async (format) => {
     const source = { contents: bundled, resolveDir: folder, sourcefile: "app.mjs" };
     const outfile = program(`bundle/app.${format === "esm" ? "mjs" : "cjs"}`);
     const external = ["koffi"];
@@ -187,11 +188,12 @@ describe("chorale launch", () => {
     expect(sorted(out)).toEqual([0, 1, 2].map((rank) => `[${rank}] max 3`));
   });
 
-  it.each([
+  const exported = [
     ["module.exports = async (world) => console.log(world.size);", "[0] 1\n", /^$/],
     ["exports.default = async (world) => console.log(world.size);", "[0] 1\n", /^$/],
     ['console.log("top level");', "[0] top level\n", /^chorale launch: rank 0 ended without joining the world: .*\n$/],
-  ])("takes what a CommonJS file exports: %s", async (text, out, err) => {
+  ] as const;
+  it.each(spread(exported, 2))("takes what a CommonJS file exports: %s", async (text, out, err) => {
     writeFileSync(program("exports.cjs"), text);
     const ended = await chorale("launch", "-n", "1", program("exports.cjs"));
     expect(ended).toEqual({ code: 0, out, err: expect.stringMatching(err) });

@@ -7,6 +7,7 @@ import { ALGORITHMS, algorithm } from "../../src/authoring/algorithms/index.ts";
 import { readMscclpp, writeMscclppPieces } from "../../src/authoring/interchange/index.ts";
 import { compile } from "../../src/authoring/language/index.ts";
 import { type ExecutionPlan, withTables } from "../../src/authoring/plan/index.ts";
+import { spread } from "../support/spread.ts";
 import { isShapeless, judge } from "./judge.ts";
 
 type Path = readonly (string | number)[];
@@ -74,7 +75,7 @@ describe("every field of a MSCCL++ file", () => {
   it("is minded: what passes with a field changed, no run breaks", { timeout: 120_000 }, () => {
     const seen = new Map<string, { mutants: number; passed: number }>();
     let seed = 1;
-    for (const [i, name] of NAMES.entries()) {
+    for (const [i, name] of spread(NAMES, 2).entries()) {
       const plan = compile(algorithm(name).make({ numRanks: 2, instances: i % 3 === 0 ? 2 : 1 }), { verify: false });
       const document = documentOf(plan);
       for (const { path, value } of leavesOf(document)) {
@@ -102,6 +103,6 @@ describe("every field of a MSCCL++ file", () => {
       .filter(([field, { mutants, passed }]) => mutants >= 2 && passed === mutants && !HARMLESS.test(field))
       .map(([field]) => field);
     expect(readPast).toEqual([]);
-    expect([...seen.values()].reduce((sum, { mutants }) => sum + mutants, 0)).toBeGreaterThan(500);
+    expect([...seen.values()].reduce((sum, { mutants }) => sum + mutants, 0)).toBeGreaterThan(300);
   });
 });

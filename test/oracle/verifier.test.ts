@@ -12,14 +12,14 @@ import { campaign } from "./campaign.ts";
 import { Random } from "./random.ts";
 
 describe("the verifier against the oracle", () => {
-  it("passes no mutant that a run breaks and flags no equivalent change (150 mutants; npm run mutation for 20,000)", {
+  it("passes no mutant that a run breaks and flags no equivalent change (75 mutants; npm run mutation for 20,000)", {
     timeout: 120_000,
   }, () => {
     const seed = 77;
-    const result = campaign({ mutants: 150, seed, runs: 12, maxOps: 60, every: 7 });
+    const result = campaign({ mutants: 75, seed, runs: 12, maxOps: 60, every: 7 });
     expect(result.missed, `seed ${seed}`).toEqual([]);
     expect(result.falseAlarms, `seed ${seed}`).toEqual([]);
-    expect(result.flagged).toBeGreaterThan(30);
+    expect(result.flagged).toBeGreaterThan(15);
     expect(result.confirmed / result.flagged).toBeGreaterThan(0.95);
   });
 
@@ -72,10 +72,10 @@ function spoil(plan: ExecutionPlan, random: Random): ExecutionPlan {
 }
 
 describe("malformed plans", () => {
-  it("are findings or typed errors, never crashes or hangs (500 here; FUZZ=5000 for more)", {
+  it("are findings or typed errors, never crashes or hangs (250 here; FUZZ=5000 for more)", {
     timeout: 120_000,
   }, () => {
-    const total = Number(process.env["FUZZ"] ?? 500);
+    const total = Number(process.env["FUZZ"] ?? 250);
     const inventory = presetInventory("hgx-h100-8");
     const bases = ALGORITHMS.map((algorithm) =>
       compile(algorithm.make({ numRanks: algorithm.legal(3) ? 3 : 4 }), { verify: false }),

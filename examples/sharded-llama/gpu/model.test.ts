@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
+import { isFull } from "../../../test/support/spread.ts";
 import type { Generated, GenerateOptions } from "../generate.ts";
 import { DEMO_MODEL, GOLDEN } from "../testing/demo.ts";
 import { useEmulatedGpu } from "../testing/emulated-gpu.ts";
@@ -40,7 +41,6 @@ describe.skipIf(!available)("the GPU model on emulated kernels (needs a C++ comp
     [7, 8],
   ];
   // Emulated kernels are slow: CHORALE_FULL=1 runs every layout.
-  const isFull = process.env["CHORALE_FULL"] === "1";
   const maxNewTokens = isFull ? 4 : 2;
   const layouts: Record<string, readonly (readonly [number, number])[]> = {
     tied: isFull
@@ -80,7 +80,8 @@ describe.skipIf(!available)("the GPU model on emulated kernels (needs a C++ comp
     });
   }
 
-  it("gives the demo model's first tokens on two GPUs", async () => {
+  // As `chorale demo` does, whose test compares them with the reference in every run.
+  it.runIf(isFull)("gives the demo model's first tokens on two GPUs (CHORALE_FULL=1)", async () => {
     const [golden] = GOLDEN;
     const tokens = (golden?.prompt ?? []).slice(0, 4096);
     const [result] = await generate(2, { model: DEMO_MODEL, tp: 2, prompts: [{ tokens }], maxNewTokens });

@@ -3,15 +3,16 @@ import { spawnSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
 import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { isFull, spread } from "../../../test/support/spread.ts";
 import { OPERATION_NAMES } from "../../collectives/index.ts";
 import { bench, checkBench } from "./index.ts";
 
 const available = buildFakeGpu() !== undefined;
-const isFull = process.env["CHORALE_FULL"] === "1";
 /** A world starts for each. The conformance suite has every operation over NCCL, bench.test.ts on threads; CHORALE_FULL=1 here too. */
-const OPERATIONS = isFull
-  ? OPERATION_NAMES.filter((name) => name !== "recv")
-  : (["reduce_scatter_v", "gather", "send", "barrier"] as const);
+const OPERATIONS = spread(
+  OPERATION_NAMES.filter((name) => name !== "recv"),
+  6,
+);
 
 describe("bench where NCCL is missing", () => {
   it("ends with exit code 3 and says what would enable it; `all` goes on without it, visibly", () => {

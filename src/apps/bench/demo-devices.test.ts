@@ -14,7 +14,7 @@ describe.skipIf(!available)("the demo on two GPUs over a stand-in library (needs
     const sweeps: [ranks: number, backend: string][] = [];
     const report = await runDemo({
       inventory: machine("rtx4090-2"),
-      maxNewTokens: 3,
+      maxNewTokens: 2,
       maxSweepBytes: 4096,
       listener: { sweepStarts: (ranks, backend) => sweeps.push([ranks, backend]) },
     });
@@ -34,10 +34,10 @@ describe.skipIf(!available)("the demo on two GPUs over a stand-in library (needs
       ["nccl", 0],
     ]);
     const style = makeStyle(false);
-    expect(showText(style, report.prompt, report).join("\n")).toMatch(/✓ 3 tokens of 2 GPUs with nccl are those, too/);
+    expect(showText(style, report.prompt, report).join("\n")).toMatch(/✓ 2 tokens of 2 GPUs with nccl are those, too/);
     expect(showSpeed(style, report.runs, report.cores, devices).join("\n")).toMatch(/nccl, tp 2 x pp 1 +\d+ tokens/);
     const wrong = { ...report, devices: { ...devices, equalsReference: false } };
-    expect(showText(style, report.prompt, wrong).join("\n")).toContain("✗ 3 tokens of 2 GPUs");
+    expect(showText(style, report.prompt, wrong).join("\n")).toContain("✗ 2 tokens of 2 GPUs");
   });
 
   it("takes as many of them as a plan can use", async () => {

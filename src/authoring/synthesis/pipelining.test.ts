@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { publishedNetwork, publishedTopologies } from "../../../test/support/published-topologies.ts";
+import { spread } from "../../../test/support/spread.ts";
 import { presetInventory } from "../../machine/topology/index.ts";
 import { compile } from "../language/index.ts";
 import { parametersFor, simulate } from "../simulator/index.ts";
@@ -37,11 +38,12 @@ describe("pieces", () => {
   });
 
   // On links alone. Only trees of the greatest height take what the formula says: all others end before.
-  it.each([
+  const machines = [
     ["hgx-h100-8", "all_reduce"],
     ["mi300x-8", "all_reduce"],
     ["mi250x-8", "all_gather"],
-  ] as const)(
+  ] as const;
+  it.each(spread(machines, 3))(
     "keep %s, %s of 1 GB, below the formula, many of them within a twentieth of the fluid time",
     async (preset, collective) => {
       const inventory = presetInventory(preset);

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Plan } from "../../../test/e2e/ranks/faulty.ts";
 import { withFault } from "../../../test/helpers/with-fault.ts";
+import { spread } from "../../../test/support/spread.ts";
 import { WORLD_CHANNEL, type WorldEvent } from "./events.ts";
 import { type LaunchOptions, launch, runWorld } from "./launch.ts";
 import type { RankHost } from "./rank-host.ts";
@@ -13,11 +14,12 @@ import { RankWorker } from "./rank-worker.ts";
 import type { World } from "./world.ts";
 
 describe("a rank that is gone", () => {
-  it.each([
+  const ends = [
     ["throw", "throw"],
     ["reject", "unhandled"],
     ["exit1", "called process.exit(1)"],
-  ] as const)("is started again: %s", async (how, message) => {
+  ] as const;
+  it.each(spread(ends, 3))("is started again: %s", async (how, message) => {
     const { results, events } = await withFault(how);
     expect(results.map(({ rank, size, generation, wrong }) => [rank, size, generation, wrong])).toEqual([
       [0, 3, 2, []],
@@ -129,7 +131,7 @@ describe("failures on failures", () => {
         { generation: 1, rank: 2, how: "late", step: 1 },
       ],
     };
-    for (const onFailure of ["respawn", "shrink"] as const) {
+    for (const onFailure of spread(["respawn", "shrink"] as const, 2)) {
       const { results, events } = await withFault("throw", { ranks: 4, data, onFailure });
       const size = onFailure === "respawn" ? 4 : 2;
       expect(results.map(({ generation, size: of, wrong }) => [generation, of, wrong])).toEqual(

@@ -9,6 +9,7 @@ import {
   heldByFakeGpu,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import { attachNccl } from "./backend.ts";
 import { createNcclHost } from "./nccl-host.ts";
 
@@ -208,7 +209,7 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
     expect(results).toEqual([one, one]);
   });
 
-  it.each([
+  const waits = [
     ["a download", "download"],
     ["an upload", "upload"],
     ["a stream", "stream"],
@@ -216,7 +217,8 @@ describe.skipIf(!available)("a rank's device in a world over NCCL (needs a C++ c
     ["the device", "device"],
     ["an asynchronous copy", "async"],
     ["an allocation", "allocate"],
-  ])("ends the wait for %s when a peer does not make its call", async (_what, kind) => {
+  ] as const;
+  it.each(spread(waits, 2))("ends the wait for %s when a peer does not make its call", async (_what, kind) => {
     const start = performance.now();
     const codes = await launch({
       ranks: 2,

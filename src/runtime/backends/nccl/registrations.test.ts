@@ -9,6 +9,7 @@ import {
   NOTHING_HELD,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import { launch, type World } from "../../world/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { createNcclHost, releaseNcclHost } from "./nccl-host.ts";
@@ -75,10 +76,11 @@ describe.skipIf(library === undefined)("registered buffers (needs a C++ compiler
     return { results, replayed };
   };
 
-  it.each([
+  const worlds = [
     ["threads", "thread", 3],
     ["processes", "process", 3],
-  ] as const)(
+  ] as const;
+  it.each(spread(worlds, 2))(
     "serve sends and collectives alike, in any order, ranks as %s",
     { timeout: 60_000 },
     async (_, isolation, ranks) => {

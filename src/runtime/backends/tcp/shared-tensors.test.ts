@@ -2,6 +2,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { freePort } from "../../../../test/support/free-port.mjs";
+import { isFull } from "../../../../test/support/spread.ts";
 import { launch } from "../../world/launch.ts";
 import type { World } from "../../world/world.ts";
 
@@ -13,9 +14,9 @@ describe.skipIf(!existsSync("/dev/shm"))("tensors that ranks of a host share (Li
     const ranks = await launch({
       ranks: 3,
       backend: "tcp",
-      data: {},
+      data: { rounds: isFull ? 8 : 4 },
       timeoutMs: 60_000,
-      run: async (world: World) => {
+      run: async (world: World, { rounds }) => {
         const { comm, rank, size } = world;
         const { readdirSync, readFileSync } = await import("node:fs");
         await comm.barrier();
@@ -30,7 +31,7 @@ describe.skipIf(!existsSync("/dev/shm"))("tensors that ranks of a host share (Li
             if (data[i] !== expected(i)) problems.push(`${what}: element ${i} is ${data[i]} and not ${expected(i)}`);
           }
         };
-        for (let round = 0; round < 8; round++) {
+        for (let round = 0; round < rounds; round++) {
           const input = round % 4 === rank ? own : x.data;
           const output = round % 3 === rank && input !== own ? own : y.data;
           for (let i = 0; i < count; i++) input[i] = i + round + rank;
@@ -109,15 +110,16 @@ describe.skipIf(!existsSync("/dev/shm"))("tensors that ranks of a host share (Li
             if (stream === "stdout") said.push(JSON.parse(text));
           },
           graceMs: 10_000,
-          data: {},
+          // By six every operator has been waited for in both ways.
+          data: { rounds: isFull ? 12 : 6 },
           timeoutMs: 100_000,
-          run: async (world: World) => {
+          run: async (world: World, { rounds }) => {
             const { comm, rank } = world;
             const count = 3_000_001;
             const x = world.tensor("f32", [count]);
             const problems: string[] = [];
             const pids = (await comm.gatherObjects(process.pid)) as number[];
-            for (let round = 0; round < 12; round++) {
+            for (let round = 0; round < rounds; round++) {
               for (let i = 0; i < count; i++) x.data[i] = (i % 1000) + rank;
               const op = round % 2 === 0 ? "sum" : "avg";
               if (round % 3 === 0) comm.allReduce(x, { op }).wait();

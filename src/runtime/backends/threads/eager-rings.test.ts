@@ -4,6 +4,7 @@
  */
 import { describe, expect, it } from "vitest";
 import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import type { MismatchError } from "../../../core/index.ts";
 import { eagerLimitBytes, MAX_FLAT_RANKS } from "./collective-path.ts";
 import { linksOf } from "./layout.ts";
@@ -38,7 +39,7 @@ describe("a meeting by dissemination", () => {
 });
 
 // With 9 the members meet by dissemination.
-describe.each([2, 3, 5, 9])("small collectives of %i ranks", (n) => {
+describe.each([2, ...spread([3, 5], 2), 9])("small collectives of %i ranks", (n) => {
   it("give what they mean, whatever was called before, with every root and in every mixture", async () => {
     const limit = Math.max(16, eagerLimitBytes("all_reduce", n) / 4);
     const counts = n > 8 ? [3, limit] : [1, 3, 16, 33, limit, limit + 1];

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { HostKernels, HostRanks, hasHostCompiler } from "../../../../test/support/host-cuda/host-kernels.ts";
 import { runCollective } from "../../../../test/support/run-collective.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import { algorithm } from "../../../authoring/algorithms/index.ts";
 import { allReduce, compile, program } from "../../../authoring/language/index.ts";
 import { proofOf } from "../../../authoring/plan/index.ts";
@@ -58,13 +59,13 @@ describe.skipIf(!hasHostCompiler())("kernels of four ranks, compiled by g++ for 
   beforeAll(() => {
     for (const [index, name] of PACKETS.entries()) {
       const plan = planOf(name, 1 + (index % 2), algorithm(name).inPlace && index % 3 === 1);
-      for (const packets of ["lines", "sheets"] as const) {
+      for (const packets of spread(["lines", "sheets"] as const, 2, index)) {
         const ranks = new HostRanks(plan, kernels, { dtype: "i32", seed: 3, packets, threads: 64 });
         cases.push({ name: `${name}, ${packets}`, ranks });
       }
     }
-    for (const name of STREAMS)
-      for (const inPlace of [false, true]) {
+    for (const [index, name] of STREAMS.entries())
+      for (const inPlace of spread([false, true], 2, index)) {
         const ranks = new HostRanks(planOf(name, 2, inPlace, 1024), kernels, { dtype: "i32", seed: 5, threads: 64 });
         cases.push({ name: `${name}, in place ${inPlace}`, ranks });
       }

@@ -12,6 +12,7 @@ import {
   hasHostCompiler,
 } from "../../../../test/support/host-cuda/host-kernels.ts";
 import { elementsOf } from "../../../../test/support/run-collective.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import { algorithm } from "../../../authoring/algorithms/index.ts";
 import { broadcast, compile, program } from "../../../authoring/language/index.ts";
 import { type ExecutionPlan, proofOf } from "../../../authoring/plan/index.ts";
@@ -131,7 +132,7 @@ describe.skipIf(!hasHostCompiler())("launches of changing sizes, one behind the 
         expect(ranks.kernel.runsAhead).toBe(!relaunches);
         return ranks;
       });
-    const all = [...of(RELAUNCHED, true), ...of(AHEAD, false)];
+    const all = [...of(RELAUNCHED, true), ...of(spread(AHEAD, 2), false)];
     const random = new Random(seed);
     const found = all.flatMap((ranks) =>
       Array.from({ length: SEQUENCES }).flatMap(() => {
