@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
 import { withoutNotices } from "../helpers/notices.ts";
+import { spread } from "../support/spread.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const library = buildFakeGpu();
@@ -15,7 +16,17 @@ describe.skipIf(library === undefined)("nccl backend on two hosts, over a stand-
   afterAll(() => folder.remove());
 
   it("moves and reduces as the reference says", { timeout: 600_000 }, () => {
-    const words = ["--dist", dist, "--seed", `${seed}`, "--only", "data", "--filter", "count=uneven output=none"];
+    const [storage] = spread(["tensor", "array"], 2);
+    const words = [
+      "--dist",
+      dist,
+      "--seed",
+      `${seed}`,
+      "--only",
+      "data",
+      "--filter",
+      `count=uneven output=none ${storage}`,
+    ];
     const env = { ...process.env, FAKE_GPU_FOLDER: folder.path };
     const { stdout, stderr, status } = spawnSync(process.execPath, [script, ...words], {
       env: { ...env, CHORALE_CUDA_LIBRARY: library, CHORALE_NCCL_LIBRARY: library },
@@ -23,7 +34,7 @@ describe.skipIf(library === undefined)("nccl backend on two hosts, over a stand-
     });
     expect([status, withoutNotices(stderr)]).toEqual([0, ""]);
     const result = JSON.parse(stdout) as { numPassed: number; skipped: { why: string }[] };
-    expect(result.numPassed).toBeGreaterThan(30);
+    expect(result.numPassed).toBeGreaterThan(15);
     expect(result.skipped.map(({ why }) => why)).toContain("no sendOutsideBatch");
   });
 });

@@ -1,5 +1,6 @@
 /** Who is named when a rank dies: that one, to everybody, also where another one reports it first. */
 import { describe, expect, it } from "vitest";
+import { spread } from "../../../test/support/spread.ts";
 import { attachThreads, createThreadsHost } from "../backends/threads/index.ts";
 import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
 import { launch } from "./launch.ts";
@@ -8,6 +9,7 @@ import { culpritOf, plainRecord } from "./remote-error.ts";
 /** Survivors of a failure that must say what they were told, whatever else this machine does. */
 const PATIENT = { graceMs: 60_000 };
 
+const BACKENDS = ["threads", "shm", "tcp"] as const;
 const reported = (failedRank: number) => ({
   ...plainRecord(`rank ${failedRank} failed (generation 1): gone`),
   failedRank,
@@ -29,7 +31,7 @@ describe("the culprit of a failure", () => {
     }
   });
 
-  it.each(["threads", "shm", "tcp"] as const)(
+  it.each(spread(BACKENDS, 2))(
     "is named to a group that has only the rank that reports it (%s)",
     { timeout: 120_000 },
     async (backend) => {
@@ -77,7 +79,7 @@ describe("the culprit of a failure", () => {
     THREADS_KIND.releaseHost(handle);
   });
 
-  it.each(["threads", "shm", "tcp"] as const)(
+  it.each(spread(BACKENDS, 2, 1))(
     "is told in the same words on every backend when it calls process.exit() (%s)",
     { timeout: 120_000 },
     async (backend) => {

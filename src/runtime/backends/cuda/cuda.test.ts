@@ -2,9 +2,12 @@
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { available, choices, library, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { spread } from "../../../../test/support/spread.ts";
+
+const ISOLATIONS = ["thread", "process"] as const;
 
 describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++)", () => {
-  it.each(["thread", "process"] as const)(
+  it.each(spread(ISOLATIONS, 2))(
     "opens no plan while calls of another group wait for a peer, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {
@@ -45,7 +48,7 @@ describe.skipIf(!available)("the cuda backend over a stand-in library (needs g++
     },
   );
 
-  it.each(["thread", "process"] as const)(
+  it.each(spread(ISOLATIONS, 2, 1))(
     "serves collectives by plans, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {

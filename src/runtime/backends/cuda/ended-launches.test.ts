@@ -3,6 +3,7 @@ import { launch } from "chorale/world";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { available, library, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 import { heldByFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 
 describe.skipIf(!available)("launches on stand-in devices that are ended (needs g++)", () => {
   it("fails calls that a member stopped, though the device is done with them", { timeout: 60_000 }, async () => {
@@ -74,7 +75,7 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
     expect([1, 2]).toContain(shared[1]);
   });
 
-  it.each(["thread", "process"] as const)(
+  it.each(spread(["thread", "process"] as const, 2))(
     "ends kernels that wait for ever when their ranks are killed, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {
@@ -111,7 +112,7 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
     },
   );
 
-  it.each(["the launcher", "their successors"])(
+  it.each(spread(["the launcher", "their successors"], 2))(
     "frees nothing of killed ranks while a kernel of one of them runs, when %s free",
     { timeout: 120_000 },
     async (who) => {

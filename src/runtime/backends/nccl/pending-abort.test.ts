@@ -9,6 +9,7 @@ import {
   heldByFakeGpu,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
@@ -187,7 +188,7 @@ describe.skipIf(!available)("groups that linger (needs a C++ compiler)", PATIENT
     expect(heldByFakeGpu(library)).toEqual(before);
   });
 
-  it.each([
+  const shapes: [what: string, ranks: number, groups: Plan["groups"]][] = [
     ["one group of all", 3, [{ ranks: [0, 1, 2], by: 1 }]],
     [
       "two groups of the same ranks with different last threads",
@@ -216,7 +217,8 @@ describe.skipIf(!available)("groups that linger (needs a C++ compiler)", PATIENT
         { ranks: [2, 3], by: 2 },
       ],
     ],
-  ])("ends the kernels of %s, and frees what was closed", async (_what, ranks, groups) => {
+  ];
+  it.each(spread(shapes, 2))("ends the kernels of %s, and frees what was closed", async (_what, ranks, groups) => {
     const met = new Int32Array(new SharedArrayBuffer(4));
     const found = await launch({
       ...options,

@@ -6,6 +6,7 @@
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 
 const available = buildFakeGpu() !== undefined && useFakeGpu();
 const first = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 30));
@@ -163,7 +164,7 @@ async function runProgram(seed: number, isolation: "thread" | "process", blockin
 }
 
 describe.skipIf(!available)("random programs (needs a C++ compiler)", () => {
-  it.each(WAYS)(
+  it.each(spread(WAYS, 2))(
     "compute what their model does: ranks as $isolation, blocking $blocking",
     async ({ isolation, blocking }) => {
       const folder = fakeGpuFolder();

@@ -1,11 +1,12 @@
 /** `comm.run` on threads: results, refusals, fingerprints, hangs. The executor's own tests are in executor/cpu. */
 import { describe, expect, it } from "vitest";
 import { onRanks, type Rank, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import type * as Algorithms from "../../../authoring/algorithms/index.ts";
 import { createThreadsHost, dumpFlight } from "./index.ts";
 
 describe("run on threads", () => {
-  it.each([2, 4])(
+  it.each(spread([2, 4], 2))(
     "gives what each algorithm's collective means, on %i ranks, at one size after the other",
     async (n) => {
       const outcomes = await onRanks(n, async ({ comm, backend, n, rank, load }) => {

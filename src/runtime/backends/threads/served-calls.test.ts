@@ -1,6 +1,7 @@
 /** Collectives that plans serve: by `algorithm:` and by tables. Every one is compared with what the kernels give. */
 import { describe, expect, it } from "vitest";
 import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import type { ChoiceDocument } from "../../executor/internal.ts";
 import { createThreadsHost } from "./host.ts";
 
@@ -12,7 +13,7 @@ const document = (tables: ChoiceDocument["tables"]): ChoiceDocument => ({
 });
 
 describe("algorithm:", () => {
-  it.each([2, 3])(
+  it.each(spread([2, 3], 2))(
     "gives on %i ranks what the kernel gives, in place and not, on tensors and arrays, mixed",
     async (n) => {
       const outcomes = await onRanks(n, async ({ comm, backend, n, rank, load }) => {
