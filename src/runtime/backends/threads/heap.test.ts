@@ -86,6 +86,27 @@ describe("the heap of a threads world", () => {
     heap.free(heap.allocate(MIB / 2));
   });
 
+  it("says what there is, not what the limit is, where the system gives no more", () => {
+    const host = createThreadsHost({ ranks: 2, memoryLimitBytes: 64 * MIB });
+    const sizeBytes = host.memory.buffer.byteLength;
+    const grow = () => {
+      throw new Error("ENOSPC: no space left on device. Give the container more shared memory");
+    };
+    const heap = new Heap({ ...host, growth: { sizeBytes, grow } }, 0);
+    const refused = (() => {
+      try {
+        return heap.allocate(32 * MIB);
+      } catch (error) {
+        return error;
+      }
+    })() as OutOfMemoryError;
+    expect(refused).toBeInstanceOf(OutOfMemoryError);
+    expect(refused.availableBytes).toBeLessThanOrEqual(sizeBytes);
+    expect(refused.message).toContain(`of ${sizeBytes} bytes are in use`);
+    expect(refused.message).toContain("Give the container more shared memory");
+    expect(refused.message).not.toContain("memoryLimitBytes");
+  });
+
   it("frees and finds a block in a few steps, however many there are: collected tensors come by the ten thousand", () => {
     const heap = newHeap(256 * MIB);
     const draw = fc.sample(fc.integer({ min: 1, max: 2_000 }), { numRuns: 40_000, seed: 7 });

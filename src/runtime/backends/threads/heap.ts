@@ -316,16 +316,18 @@ export class Heap {
     this.#words = new Int32Array(this.memory.buffer);
   }
 
+  /** @param cause why the system gave no more, where that is less than the limit */
   #refuse(bytes: number, cause?: unknown): never {
-    const free = this.limitBytes - this.usedBytes;
-    const why = cause instanceof Error ? `. No more memory was given: ${cause.message}` : "";
+    const isShort = cause instanceof Error;
+    const most = isShort ? (this.#growth?.sizeBytes ?? this.memory.buffer.byteLength) : this.limitBytes;
     throw new OutOfMemoryError(
       `communication memory of the ${this.#kind} backend`,
       bytes,
-      free,
-      `${this.usedBytes} of ${this.limitBytes} bytes are in use by all ranks together (free blocks may lie apart). Free tensors ` +
-        `with world.free(), keep weights in private memory, or raise memoryLimitBytes (at most 4 GiB)${why}`,
-      cause === undefined ? undefined : { cause },
+      Math.max(0, most - this.usedBytes),
+      `${this.usedBytes} of ${most} bytes are in use by all ranks together (free blocks may lie apart). Free tensors with ` +
+        `world.free(), keep weights in private memory, ` +
+        (isShort ? `or have more given than that: ${cause.message}` : "or raise memoryLimitBytes (at most 4 GiB)"),
+      isShort ? { cause } : undefined,
     );
   }
 }
