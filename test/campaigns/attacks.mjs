@@ -163,10 +163,16 @@ async function startVictim(name) {
       (socket) => socket.destroy(),
       () => sleep(50),
     );
-  const gauges = () => ({
-    rssMiB: Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))?.[1] ?? 0) / 1024,
-    fds: readdirSync(`/proc/${child.pid}/fd`).length,
-  });
+  const gauges = () => {
+    try {
+      const status = readFileSync(`/proc/${child.pid}/status`, "utf8");
+      const rssMiB = Number(/^VmRSS:\s+(\d+)/m.exec(status)?.[1] ?? 0) / 1024;
+      return { rssMiB, fds: readdirSync(`/proc/${child.pid}/fd`).length };
+    } catch (cause) {
+      const how = `code ${child.exitCode}, signal ${child.signalCode}`;
+      throw new Error(`the victim ${name} has ended (${how}): ${text.slice(-2000)}`, { cause });
+    }
+  };
   const finish = async () => {
     child.stdin.end();
     const timer = setTimeout(() => child.kill("SIGKILL"), 60_000);

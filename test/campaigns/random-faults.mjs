@@ -5,9 +5,9 @@
  * short stop, a full disk) must end no call. Needs `npm run build` and Linux; a full disk needs root:
  *   node test/campaigns/random-faults.mjs [--backend tcp|threads|shm] [--ranks 3] [--events 50] [--seed 1]
  *                                         [--kinds KIND,KIND] [--deadline 2000] [--option NAME=VALUE] [--largest 131072]
- *                                         [--late-starts N] [--dist dist] [--json] [--gauges]
+ *                                         [--seconds S] [--late-starts N] [--dist dist] [--json] [--gauges]
  * `--option` is one of the backend, such as sendThread=on; `--largest` is in bytes; `--gauges` prints what ranks held over time.
- * `--late-starts`: so many ranks that are started again come too late for their generation, as on a machine that is overloaded.
+ * `--seconds`: no event begins after so many. `--late-starts`: so many ranks that are started again come too late for their generation, as on a machine that is overloaded.
  * Exits 1 when something was wrong. Takes about a second an event.
  */
 import { spawn } from "node:child_process";
@@ -31,6 +31,7 @@ const { values } = parseArgs({
     deadline: { type: "string", default: "2000" },
     option: { type: "string", multiple: true, default: [] },
     largest: { type: "string", default: "131072" },
+    seconds: { type: "string", default: "Infinity" },
     "late-starts": { type: "string", default: "0" },
     gauges: { type: "boolean", default: false },
     dist: { type: "string", default: join(here, "../../dist") },
@@ -215,7 +216,8 @@ let generation = 1;
 let baseline;
 let helpers;
 const began = performance.now();
-for (let number = 0; number < events; number++) {
+const isInTime = () => performance.now() - began < 1000 * Number(values.seconds);
+for (let number = 0; number < events && isInTime(); number++) {
   const kind = number < kinds.length ? kinds[number] : kinds[Math.floor(draw() * kinds.length)];
   const what = `event ${number} (${kind}, generation ${generation})`;
   const isReady = () => isWhole(generation) || ended !== undefined;

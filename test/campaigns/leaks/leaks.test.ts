@@ -1,6 +1,5 @@
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../helpers/fake-gpu.ts";
-import { spread } from "../../support/spread.ts";
 import type { LeakProgress } from "./leak-rank.ts";
 import { compareGauges, measureLeaks } from "./measure-leaks.ts";
 
@@ -64,43 +63,34 @@ describe("the leak campaign", () => {
   const library = buildFakeGpu();
   describe.skipIf(library === undefined)("on nccl over a stand-in library (needs g++)", () => {
     useFakeGpu();
-    const isolations = spread(["thread", "process"] as const, 2);
-    it.runIf(isolations.includes("thread"))(
-      "finds nothing kept, and nothing held by the driver",
-      { timeout: 120_000 },
-      async () => {
-        const counters = () => ({ ...heldByFakeGpu(library ?? "") });
-        const { rows } = await measureLeaks({ ...small, backend: "nccl", counters });
-        expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, ...row }) => row)).toEqual([
-          { phase: "collectives", count: 300, ...clean },
-          { phase: "splits", count: 10, ...clean },
-          { phase: "inits", count: 2, ...clean },
-        ]);
-      },
-    );
+    it("finds nothing kept, and nothing held by the driver", { timeout: 120_000 }, async () => {
+      const counters = () => ({ ...heldByFakeGpu(library ?? "") });
+      const { rows } = await measureLeaks({ ...small, backend: "nccl", counters });
+      expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, ...row }) => row)).toEqual([
+        { phase: "collectives", count: 300, ...clean },
+        { phase: "splits", count: 10, ...clean },
+        { phase: "inits", count: 2, ...clean },
+      ]);
+    });
 
-    it.runIf(isolations.includes("process"))(
-      "finds nothing kept by ranks that are processes",
-      { timeout: 120_000 },
-      async () => {
-        const folder = fakeGpuFolder();
-        process.env["FAKE_GPU_FOLDER"] = folder.path;
-        try {
-          const { rows } = await measureLeaks({
-            ...small,
-            backend: "nccl",
-            isolation: "process",
-          });
-          expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, count: _count, ...row }) => row)).toEqual([
-            { phase: "collectives", ...clean },
-            { phase: "splits", ...clean },
-            { phase: "inits", ...clean },
-          ]);
-        } finally {
-          delete process.env["FAKE_GPU_FOLDER"];
-          folder.remove();
-        }
-      },
-    );
+    it("finds nothing kept by ranks that are processes", { timeout: 120_000 }, async () => {
+      const folder = fakeGpuFolder();
+      process.env["FAKE_GPU_FOLDER"] = folder.path;
+      try {
+        const { rows } = await measureLeaks({
+          ...small,
+          backend: "nccl",
+          isolation: "process",
+        });
+        expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, count: _count, ...row }) => row)).toEqual([
+          { phase: "collectives", ...clean },
+          { phase: "splits", ...clean },
+          { phase: "inits", ...clean },
+        ]);
+      } finally {
+        delete process.env["FAKE_GPU_FOLDER"];
+        folder.remove();
+      }
+    });
   });
 });
