@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../helpers/fake-gpu.ts";
+import { spread } from "../../support/spread.ts";
 import type { LeakProgress } from "./leak-rank.ts";
 import { compareGauges, measureLeaks } from "./measure-leaks.ts";
 
@@ -63,34 +64,43 @@ describe("the leak campaign", () => {
   const library = buildFakeGpu();
   describe.skipIf(library === undefined)("on nccl over a stand-in library (needs g++)", () => {
     useFakeGpu();
-    it("finds nothing kept, and nothing held by the driver", { timeout: 120_000 }, async () => {
-      const counters = () => ({ ...heldByFakeGpu(library ?? "") });
-      const { rows } = await measureLeaks({ ...small, backend: "nccl", counters });
-      expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, ...row }) => row)).toEqual([
-        { phase: "collectives", count: 300, ...clean },
-        { phase: "splits", count: 10, ...clean },
-        { phase: "inits", count: 2, ...clean },
-      ]);
-    });
-
-    it("finds nothing kept by ranks that are processes", { timeout: 120_000 }, async () => {
-      const folder = fakeGpuFolder();
-      process.env["FAKE_GPU_FOLDER"] = folder.path;
-      try {
-        const { rows } = await measureLeaks({
-          ...small,
-          backend: "nccl",
-          isolation: "process",
-        });
-        expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, count: _count, ...row }) => row)).toEqual([
-          { phase: "collectives", ...clean },
-          { phase: "splits", ...clean },
-          { phase: "inits", ...clean },
+    const isolations = spread(["thread", "process"] as const, 2);
+    it.runIf(isolations.includes("thread"))(
+      "finds nothing kept, and nothing held by the driver",
+      { timeout: 120_000 },
+      async () => {
+        const counters = () => ({ ...heldByFakeGpu(library ?? "") });
+        const { rows } = await measureLeaks({ ...small, backend: "nccl", counters });
+        expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, ...row }) => row)).toEqual([
+          { phase: "collectives", count: 300, ...clean },
+          { phase: "splits", count: 10, ...clean },
+          { phase: "inits", count: 2, ...clean },
         ]);
-      } finally {
-        delete process.env["FAKE_GPU_FOLDER"];
-        folder.remove();
-      }
-    });
+      },
+    );
+
+    it.runIf(isolations.includes("process"))(
+      "finds nothing kept by ranks that are processes",
+      { timeout: 120_000 },
+      async () => {
+        const folder = fakeGpuFolder();
+        process.env["FAKE_GPU_FOLDER"] = folder.path;
+        try {
+          const { rows } = await measureLeaks({
+            ...small,
+            backend: "nccl",
+            isolation: "process",
+          });
+          expect(rows.map(({ tookMs: _, rssBytes: _rss, heapBytes: _heap, count: _count, ...row }) => row)).toEqual([
+            { phase: "collectives", ...clean },
+            { phase: "splits", ...clean },
+            { phase: "inits", ...clean },
+          ]);
+        } finally {
+          delete process.env["FAKE_GPU_FOLDER"];
+          folder.remove();
+        }
+      },
+    );
   });
 });
