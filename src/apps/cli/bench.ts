@@ -1,7 +1,7 @@
 /** `chorale bench`: how fast an operation is here, with nccl-tests' columns. */
 import { availableParallelism } from "node:os";
 import { type Command, Option } from "commander";
-import { parseOperation } from "../../collectives/index.ts";
+import { operationInfo, parseOperation } from "../../collectives/index.ts";
 import {
   type ChoraleError,
   InvalidArgumentError,
@@ -101,6 +101,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
   if (flags.arg !== undefined)
     throw new InvalidArgumentError("--arg", flags.arg.join(" "), "a program's FILE before it");
   const op = parseOperation(operation);
+  if (!operationInfo(op).reduces && flags.redop !== undefined)
+    throw new InvalidArgumentError("--redop", flags.redop, `none: ${op} reduces nothing`);
   const all = flags.backend === "all";
   const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [flags.backend];
   const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");

@@ -101,7 +101,7 @@ describe("chorale compile", () => {
   it("says in a line why it cannot write there", async () => {
     expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "-o", folder)).toMatchObject({
       code: 2,
-      err: expect.stringMatching(/^chorale compile: EISDIR: [^\n]*\n$/),
+      err: expect.stringMatching(/^chorale compile: -o is .*expected a file that can be written: EISDIR: [^\n]*\n$/),
     });
   });
 

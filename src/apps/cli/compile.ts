@@ -1,5 +1,4 @@
 /** `chorale compile`: a program to a plan, shown, compared or written in the format of an executor. */
-import { writeFileSync } from "node:fs";
 import { type Command, Option } from "commander";
 import { compile, SOUND_PASSES } from "../../authoring/compiler/index.ts";
 import { mscclppCollective, planToJson, writeMscclppPieces, writeMscclXml } from "../../authoring/interchange/index.ts";
@@ -17,11 +16,12 @@ import { provePlan, renderFindings, verifyPlan } from "../../authoring/verifier/
 import { DTYPE_NAMES, type DType, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { generateCuda } from "../../runtime/executor/index.ts";
 import { isProgramFile, loadProgram } from "./load-program.ts";
-import { collect } from "./option-readers.ts";
+import { collect, refuseGiven } from "./option-readers.ts";
 import { print, printError, printJsonText } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
 import { stream } from "./stream.ts";
+import { writeOutput } from "./write-output.ts";
 
 interface Flags {
   readonly arg?: readonly string[];
@@ -66,7 +66,20 @@ export function configure(command: Command, exit: (code: number) => void): void 
     });
 }
 
+/** Options that another one leaves without a meaning are refused. */
+function checkMode(flags: Flags): void {
+  const { target, dtype, rank, json, diff, printAfter } = flags;
+  if (json === true && target !== undefined && target !== "chorale")
+    throw new InvalidArgumentError("--target", target, "chorale or nothing, since --json is given");
+  if (diff === true) refuseGiven({ "--target": target, "--rank": rank, "--print-after": printAfter }, "no --diff");
+  if (printAfter !== undefined) refuseGiven({ "--target": target, "--json": json }, "no --print-after");
+  const format = target ?? (json === true ? "chorale" : targetOf(flags.output));
+  if (format !== "cuda") refuseGiven({ "--dtype": dtype }, "--target cuda");
+  if (format !== "text") refuseGiven({ "--rank": rank }, "--target text");
+}
+
 async function run(files: readonly string[], flags: Flags): Promise<number> {
+  checkMode(flags);
   const args = parseProgramArgs(flags.arg ?? []);
   const options = { verify: flags.verify, ...(flags.compat === undefined ? {} : { compat: flags.compat }) };
   if (flags.diff === true) {
@@ -101,7 +114,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
 }
 
 const WRITERS: { readonly [T in NonNullable<Flags["target"]>]: (plan: ExecutionPlan, flags: Flags) => void } = {
-  text: (plan, flags) => writeText(flags, `${printPlan(plan, ranksOf(flags))}\n`),
+  text: (plan, flags) => writeText(flags, `${printPlan(plan, ranksOf(flags, plan))}\n`),
   chorale: (plan, flags) => writeJsonText(flags, `${planToJson(plan, 2)}\n`),
   xml: (plan, flags) => writeText(flags, writeMscclXml(plan)),
   cuda: (plan, flags) => writeText(flags, cudaSource(plan, flags)),
@@ -131,10 +144,10 @@ function cudaSource(plan: ExecutionPlan, { dtype = "f32", verify }: Flags): stri
 }
 
 /** The ranks to show. @throws InvalidArgumentError for a number that is not a valid rank */
-function ranksOf(flags: Flags): readonly number[] | undefined {
-  return flags.rank?.map((text) => {
-    if (!/^\d+$/.test(text)) throw new InvalidArgumentError("--rank", text, "numbers of ranks, from 0");
-    return Number(text);
+function ranksOf({ rank }: Flags, plan: ExecutionPlan): readonly number[] | undefined {
+  return rank?.map((text) => {
+    if (/^\d+$/.test(text) && Number(text) < plan.ranks.length) return Number(text);
+    throw new InvalidArgumentError("--rank", text, `ranks from 0 to ${plan.ranks.length - 1}`);
   });
 }
 
@@ -164,7 +177,7 @@ async function printAfter(file: string, args: ReturnType<typeof parseProgramArgs
     ...(flags.compat === undefined ? {} : { compat: flags.compat }),
     onPass: (pass, plan) => {
       if (wanted !== "all" && wanted !== pass) return;
-      out.push(`=== after ${pass}${verdict(pass, plan)}`, printPlan(plan, ranksOf(flags)), "");
+      out.push(`=== after ${pass}${verdict(pass, plan)}`, printPlan(plan, ranksOf(flags, plan)), "");
     },
   });
   if (out.length === 0)
@@ -210,10 +223,10 @@ function writeJson(plan: ExecutionPlan, flags: Flags): void {
 
 function writeText(flags: Flags, text: string): void {
   if (flags.output === undefined) print(text);
-  else writeFileSync(flags.output, text);
+  else writeOutput("-o", flags.output, text);
 }
 
 function writeJsonText(flags: Flags, text: string): void {
   if (flags.output === undefined) printJsonText(text);
-  else writeFileSync(flags.output, text);
+  else writeOutput("-o", flags.output, text);
 }

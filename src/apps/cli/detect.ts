@@ -2,7 +2,7 @@
 
 import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
 import { formatSize, InvalidArgumentError } from "../../core/index.ts";
-import { oneOf } from "../../core/internal.ts";
+import { described, oneOf } from "../../core/internal.ts";
 import {
   acceleratorMemory,
   type DetectOptions,
@@ -81,6 +81,10 @@ async function run(flags: Flags): Promise<number> {
   const sort = flags.sort === undefined ? undefined : parseColumn(flags.sort, "--sort");
   const alert = flags.alert === undefined ? undefined : parseAlert(flags.alert);
   const families = flags.family?.split(",").map((name) => parseFamily(name.trim()));
+  if (flags.record === undefined && !flags.redact)
+    throw new InvalidArgumentError("--no-redact", described("given"), "--record beside it");
+  if (format === "json" && flags.columns !== undefined)
+    throw new InvalidArgumentError("--columns", flags.columns, "nothing: JSON has all of them");
   if (flags.record !== undefined && flags.watch !== undefined) {
     throw new InvalidArgumentError("--record", flags.record, "not to be used together with --watch");
   }

@@ -27,7 +27,7 @@ import {
 import { ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import { commandsFor, describeHosts, type HostFlags, hostsOf, secretForAll, secretFromInput } from "./launch-hosts.ts";
-import { collect } from "./option-readers.ts";
+import { collect, refuseGiven } from "./option-readers.ts";
 import { print, printError, whenPrinted } from "./output.ts";
 import { RankOutput } from "./rank-output.ts";
 import { RemoteLaunchers } from "./remote-launchers.ts";
@@ -175,6 +175,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   // Launchers that ssh starts have the same files at the same places.
   const commands = (port: number | string) =>
     commandsFor(hosts, port, flags, flags.backendOption ?? [], script, { ...process.env, ...tlsVariables(tls) });
+  if (flags.hostfile === undefined) refuseGiven({ "--ssh": flags.ssh }, "--hostfile");
   if (flags.dryRun === true) {
     const how = `${flags.backend}${flags.isolation === undefined ? "" : ` in a ${flags.isolation} each`}, ${script}`;
     const port = hosts.nodes?.rendezvous.replace(/^.*:/, "") ?? "";

@@ -5,6 +5,7 @@
 import { existsSync } from "node:fs";
 import { ALGORITHMS, ARGUMENT_NAMES, algorithm } from "../../authoring/algorithms/index.ts";
 import type { Program } from "../../authoring/language/index.ts";
+import { operationInfo } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { importUserModule } from "../../runtime/world/index.ts";
@@ -40,7 +41,11 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
     const unknown = Object.keys(args).find((key) => !ARGUMENT_NAMES.includes(key));
     if (unknown !== undefined)
       throw new InvalidArgumentError(`--arg ${unknown}`, args[unknown], `one of ${ARGUMENT_NAMES.join(", ")}`);
-    const { make, legal } = algorithm(file);
+    const { make, legal, collective, inPlace } = algorithm(file);
+    if (args["root"] !== undefined && !(collective !== "send_recv" && operationInfo(collective).rooted))
+      throw new InvalidArgumentError("--arg root", args["root"], `nothing: ${collective} has no root`);
+    if (args["inPlace"] === true && !inPlace)
+      throw new InvalidArgumentError("--arg inPlace", true, `false: ${file} does not work in place`);
     const { numRanks } = args;
     // Anything but a count is refused by the program itself.
     if (Number.isInteger(numRanks) && (numRanks as number) > 0 && !legal(numRanks as number)) {

@@ -1,6 +1,6 @@
 /** Readers of options that several commands take; commander puts the option's name before what they say. */
-import { InvalidArgumentError } from "commander";
-import { parseSize } from "../../core/index.ts";
+import { InvalidArgumentError as CommanderArgumentError } from "commander";
+import { InvalidArgumentError, parseSize } from "../../core/index.ts";
 
 /** One word of an option that may be given again: `<key=value>` would take the words after it too if it took several. */
 export function collect(word: string, words: readonly string[] = []): readonly string[] {
@@ -12,7 +12,7 @@ export function whole(least: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
     if (!Number.isSafeInteger(value) || value < least || !/^\d+$/.test(text)) {
-      throw new InvalidArgumentError(`expected an integer of ${least} or more.`);
+      throw new CommanderArgumentError(`expected an integer of ${least} or more.`);
     }
     return value;
   };
@@ -24,14 +24,21 @@ export function sized(least: number): (text: string) => number {
     try {
       return whole(least)(String(parseSize(text)));
     } catch {
-      throw new InvalidArgumentError(`expected an integer of ${least} or more, such as 4096 or 4K.`);
+      throw new CommanderArgumentError(`expected an integer of ${least} or more, such as 4096 or 4K.`);
     }
   };
+}
+
+/** Refuses options that would be ignored. @throws InvalidArgumentError for the first one that was given, naming what it needs */
+export function refuseGiven(options: Readonly<Record<string, unknown>>, needed: string): void {
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== undefined) throw new InvalidArgumentError(name, value, `${needed} beside it`);
+  }
 }
 
 /** Reads what one size is multiplied by for the next. */
 export function factor(text: string): number {
   const value = Number(text);
-  if (!(value > 1)) throw new InvalidArgumentError("expected a number above 1.");
+  if (!(value > 1)) throw new CommanderArgumentError("expected a number above 1.");
   return value;
 }

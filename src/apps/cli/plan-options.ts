@@ -1,5 +1,5 @@
 /** Options of `chorale plan` beyond model and hardware: readers of their values, and what they become in a request. */
-import type { Command } from "commander";
+import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import {
   CHECKPOINTING,
@@ -48,7 +48,7 @@ export interface ModelOfTimeFlags {
 function share(text: string): number {
   const value = Number(text);
   if (text.trim() === "" || !(value >= 0 && value <= 1)) {
-    throw new InvalidArgumentError("share", text, "a number from 0 to 1, such as 0.9");
+    throw new CommanderArgumentError("expected a number from 0 to 1, such as 0.9.");
   }
   return value;
 }

@@ -1,6 +1,5 @@
 /** `chorale plan`: a model and hardware in, the best sharding plan out, and why the others lost. */
 import { existsSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
 import type { Command } from "commander";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
@@ -54,6 +53,7 @@ import { print, printJson, showProgress } from "./output.ts";
 import { readServiceLevel, renderComparison, renderDisaggregated, renderList, renderWayOut } from "./plan-decisions.ts";
 import { asksForLoad, checkServes, printComparedLoads, printLoad } from "./plan-loads.ts";
 import { addModelOfTimeOptions, type ModelOfTimeFlags, modelOfTimeRequest } from "./plan-options.ts";
+import { writeOutput } from "./write-output.ts";
 
 /** Formats of weights that are not quantized. */
 const DTYPES: readonly string[] = ["f32", "f16", "bf16", "fp8"];
@@ -213,14 +213,6 @@ function checkMode(flags: Flags): void {
   }
 }
 
-async function writePlan(file: string, plan: ShardingPlan): Promise<void> {
-  try {
-    await writeFile(file, `${JSON.stringify(plan, null, 2)}\n`);
-  } catch (cause) {
-    throw new InvalidArgumentError("--output-file", file, `a file that can be written: ${(cause as Error).message}`);
-  }
-}
-
 async function run(modelText: string | undefined, flags: Flags): Promise<number> {
   if (flags.list !== undefined) {
     print(`${renderList(flags.list)}\n`);
@@ -305,7 +297,7 @@ async function run(modelText: string | undefined, flags: Flags): Promise<number>
       ? undefined
       : exportOf(outcome.plans[0], flags.export, modelText, inventory);
   if (flags.outputFile !== undefined && outcome.plans[0] !== undefined) {
-    await writePlan(flags.outputFile, outcome.plans[0]);
+    writeOutput("--output-file", flags.outputFile, `${JSON.stringify(outcome.plans[0], null, 2)}\n`);
   }
   if (flags.json === true)
     printJson({ ...documentOf(outcome), ...(exported === undefined ? {} : { export: exported }) });

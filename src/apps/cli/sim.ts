@@ -1,6 +1,5 @@
 /** `chorale sim`: times plans on a machine that need not be here, with nccl-tests' columns. */
-import { existsSync } from "node:fs";
-import { mkdir, writeFile } from "node:fs/promises";
+import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
@@ -28,7 +27,7 @@ import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printa
 import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
-import { collect, factor } from "./option-readers.ts";
+import { collect, factor, refuseGiven } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { CPU_TOPOLOGY, simulateHere } from "./sim-cpu.ts";
@@ -45,6 +44,7 @@ import {
 import { type Comparison, compareWithMeasured, printComparison, readMeasured } from "./sim-measured.ts";
 import { type Optimum, optimumOf, renderOptimum } from "./sim-optimum.ts";
 import { loadVariants, type PlanVariant } from "./sim-variants.ts";
+import { writeOutput } from "./write-output.ts";
 
 interface Flags extends LibraryFlags {
   readonly topology: string;
@@ -168,6 +168,22 @@ const rounded = (row: LibraryRow) => ({
   highUs: round(row.highUs, 4),
 });
 
+/** Options that would be ignored are refused. */
+function checkMode(files: readonly string[], flags: Flags): void {
+  const { nvls, p2p, processes, blocking, algorithm, protocol, ncclVersion } = flags;
+  if (flags.nccl !== true)
+    refuseGiven(
+      {
+        ...{ "--nvls": nvls, "--p2p": p2p, "--processes": processes, "--blocking": blocking },
+        ...{ "--algorithm": algorithm, "--protocol": protocol, "--nccl-version": ncclVersion },
+      },
+      "--nccl",
+    );
+  if (files.length > 0) return;
+  const { arg, fault, trace, chakra } = flags;
+  refuseGiven({ "--arg": arg, "--fault": fault, "--trace": trace, "--chakra": chakra }, "a program or a plan");
+}
+
 async function run(files: readonly string[], flags: Flags): Promise<number> {
   if (files.length === 0 && (flags.nccl !== true || flags.op === undefined))
     throw new InvalidArgumentError(
@@ -181,6 +197,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
       files.join(" "),
       "no file: a plan says its operation and ranks itself",
     );
+  checkMode(files, flags);
   if (flags.topology === CPU_TOPOLOGY) return simulateHere(files, flags);
   const dtype = parseDType(flags.dtype, "--dtype");
   const measurement = flags.measured === undefined ? undefined : readMeasured(flags.measured);
@@ -237,7 +254,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
           ...runs.map(({ file, results }) => compareWithMeasured(file, results, measured)),
           ...(nccl === undefined ? [] : [compareWithMeasured(curves.at(-1)?.name ?? "", nccl.rows, measured)]),
         ];
-  await writeFiles(runs, flags);
+  writeFiles(runs, flags);
   if (flags.json === true) printJson(documentOf(runs, nccl, changes, comparisons, parameters, flags));
   else {
     const parts = [render(runs, parameters, dtype), ...(nccl === undefined ? [] : [printLibrary(nccl)])];
@@ -310,19 +327,16 @@ function documentOf(
   return { results: documents, crossovers: changes, ...plans, ...shared };
 }
 
-async function writeFiles(
-  runs: readonly { plan: ExecutionPlan; results: readonly Simulation[] }[],
-  flags: Flags,
-): Promise<void> {
+function writeFiles(runs: readonly { plan: ExecutionPlan; results: readonly Simulation[] }[], flags: Flags): void {
   const [first] = runs;
   if (first === undefined) return;
   const { plan, results } = first;
   const last = results.at(-1)!;
-  if (flags.trace !== undefined) await writeFile(flags.trace, JSON.stringify(toTrace(plan, last)));
+  if (flags.trace !== undefined) writeOutput("--trace", flags.trace, JSON.stringify(toTrace(plan, last)));
   if (flags.chakra === undefined) return;
-  await mkdir(flags.chakra, { recursive: true });
+  mkdirSync(flags.chakra, { recursive: true });
   for (const [rank, bytes] of toChakra(plan, last).entries())
-    await writeFile(join(flags.chakra, `trace.${rank}.et`), bytes);
+    writeOutput("--chakra", join(flags.chakra, `trace.${rank}.et`), bytes);
 }
 
 function render(runs: readonly PlanRun[], parameters: SystemParameters, dtype: keyof typeof DTYPES): string {

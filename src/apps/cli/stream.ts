@@ -1,5 +1,6 @@
 /** Writes large text in pieces, synchronously: to a file, or to stdout. */
-import { closeSync, openSync, writeSync } from "node:fs";
+import { closeSync, writeSync } from "node:fs";
+import { openOutput } from "./write-output.ts";
 
 /** Bytes that are gathered before they are written. */
 const BUFFER_BYTES = 1 << 20;
@@ -8,7 +9,7 @@ const READER_LEFT = new Error("the reader left");
 
 /** Writes pieces of ASCII text to a file, or to stdout, without ever holding all of it. */
 export function stream(output: string | undefined, produce: (sink: (piece: string) => void) => void): void {
-  const fd = output === undefined ? 1 : openSync(output, "w");
+  const fd = output === undefined ? 1 : openOutput("-o", output);
   const buffer = Buffer.allocUnsafe(BUFFER_BYTES);
   let used = 0;
   const flush = (bytes: Uint8Array) => {

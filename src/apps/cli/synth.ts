@@ -1,5 +1,4 @@
 /** `chorale synth`: the provable optimum of a collective on a topology, a plan that reaches it, and the certificate. */
-import { writeFileSync } from "node:fs";
 import { type Command, Option } from "commander";
 import { switchAllReduce } from "../../authoring/algorithms/index.ts";
 import {
@@ -39,10 +38,11 @@ import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topolog
 import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
-import { collect, factor, whole } from "./option-readers.ts";
+import { collect, factor, refuseGiven, whole } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
+import { writeOutput } from "./write-output.ts";
 
 interface Flags {
   readonly topology: string;
@@ -273,13 +273,15 @@ function simulatedText({ system, writtenUs, instances, timeUs }: Simulated, size
 const rate = (GBps: number): string =>
   GBps >= 0.1 && GBps < 1e7 ? GBps.toFixed(2) : String(Number(GBps.toPrecision(3)));
 
-const writePlan = (file: string, plan: ExecutionPlan): void => writeFileSync(file, `${planToJson(plan, 2)}\n`);
+const writePlan = (file: string, plan: ExecutionPlan): void => writeOutput("-o", file, `${planToJson(plan, 2)}\n`);
 
 async function run(operation: string, flags: Flags): Promise<number> {
   const collective = CERTIFIED_COLLECTIVES.find((name) => name === operation) as CertifiedCollective | undefined;
   if (collective === undefined)
     throw new InvalidArgumentError("OPERATION", operation, CERTIFIED_COLLECTIVES.join(", "));
   const sizeBytes = parseSize(flags.size, "--size");
+  if (sizeBytes === 0) throw new InvalidArgumentError("--size", flags.size, "a size above 0");
+  if (flags.output === undefined) refuseGiven({ "--strands": flags.strands }, "-o");
   requireFor(ROOTED, collective, "--root", flags.root);
   requireFor(REDUCING, collective, "--redop", flags.redop);
   if (flags.choices !== undefined) requireStorable(collective, flags.choices);
@@ -307,7 +309,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     const certificate = certify(result);
     const { faults } = checkCertificate(certificate);
     if (faults.length > 0) throw new Error(`the certificate does not hold: ${faults.join("; ")}`);
-    writeFileSync(flags.certificate, `${JSON.stringify(certificate)}\n`);
+    writeOutput("--certificate", flags.certificate, `${JSON.stringify(certificate)}\n`);
   }
   let timed: Simulated | undefined;
   if (flags.output !== undefined) {

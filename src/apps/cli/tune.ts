@@ -1,5 +1,4 @@
 /** `chorale tune`: on this machine (tune-here.ts, tune-program.ts), and with `--fit`, which refits the simulator's constants to measurements, and says how sure each one is. */
-import { writeFile } from "node:fs/promises";
 import { type Command, Option } from "commander";
 import {
   FITTED_CONSTANTS,
@@ -20,6 +19,7 @@ import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import type { TuneHereFlags } from "./tune-flags.ts";
+import { writeOutput } from "./write-output.ts";
 
 interface Flags {
   readonly fit?: string;
@@ -141,7 +141,7 @@ async function run(
     ...(fit?.parameters ?? base),
     ...(nccl === undefined ? {} : { ncclLLGBps: nccl.after }),
   };
-  if (flags.output !== undefined) await writeFile(flags.output, `${JSON.stringify(parameters, null, 2)}\n`);
+  if (flags.output !== undefined) writeOutput("-o", flags.output, `${JSON.stringify(parameters, null, 2)}\n`);
   showProgress("");
   if (flags.json === true)
     printJson({ schemaVersion: 1, parameters, fit, nccl, numOtherRows: measurements.others.length });

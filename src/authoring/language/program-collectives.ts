@@ -49,7 +49,8 @@ function make(
     throw new InvalidArgumentError("numRanks", numRanks, `an integer, 1 or more, and ${MAX_RANKS} at most`);
   if (!Number.isInteger(chunks) || chunks < 1)
     throw new InvalidArgumentError("chunks", chunks, "an integer, 1 or more");
-  const { root, op } = options;
+  const { root, op, inPlace = false } = options;
+  if (typeof inPlace !== "boolean") throw new InvalidArgumentError("inPlace", inPlace, "true or false");
   if (op !== undefined && !PLAN_REDUCE_OPS.includes(op))
     throw new InvalidArgumentError("op", op, PLAN_REDUCE_OPS.join(", "));
   if (root !== undefined && !(Number.isInteger(root) && root >= 0 && root < numRanks)) {
@@ -59,7 +60,7 @@ function make(
     operation,
     numRanks,
     chunksPerPart: chunks,
-    inPlace: options.inPlace ?? false,
+    inPlace,
     ...(root === undefined ? {} : { root }),
     ...(options.op === undefined ? {} : { reduceOp: options.op }),
     ...(options.mayOverwriteInput === true ? { mayOverwriteInput: true } : {}),

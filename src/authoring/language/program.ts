@@ -10,6 +10,7 @@ import {
   collectiveChunks,
   DEFAULT_PLAN_OPTIONS,
   type ExecutionPlan,
+  MAX_INSTANCES,
   type PlanCollective,
   type PlanOptions,
   type SourceLocation,
@@ -77,9 +78,10 @@ function sizeOption(argument: string, value: number | bigint): bigint {
     throw new InvalidArgumentError(argument, value, "a number of bytes from 0 to 2^64 - 1");
   return big;
 }
-function countOption(argument: string, value: number): number {
-  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError(argument, value, "an integer, 1 or more");
-  return value;
+function countOption(argument: string, value: number, most = Number.MAX_SAFE_INTEGER): number {
+  if (Number.isInteger(value) && value >= 1 && value <= most) return value;
+  const expected = most === Number.MAX_SAFE_INTEGER ? "an integer, 1 or more" : `an integer from 1 to ${most}`;
+  throw new InvalidArgumentError(argument, value, expected);
 }
 
 /**
@@ -116,7 +118,7 @@ export function program<const Name extends string>(
   if (!AUTO_SYNC.includes(autoSync)) throw new InvalidArgumentError("autoSync", autoSync, AUTO_SYNC.join(", "));
   const planOptions: PlanOptions = {
     protocol: options.protocol ?? DEFAULT_PLAN_OPTIONS.protocol,
-    instances: countOption("instances", options.instances ?? 1),
+    instances: countOption("instances", options.instances ?? 1, MAX_INSTANCES),
     reuseResources: options.reuseResources ?? false,
     numThreadsPerBlock: countOption(
       "numThreadsPerBlock",
@@ -133,6 +135,9 @@ export function program<const Name extends string>(
       options.maxMessageSizeBytes ?? DEFAULT_PLAN_OPTIONS.maxMessageSizeBytes,
     ),
   };
+  const { minMessageSizeBytes, maxMessageSizeBytes } = planOptions;
+  if (minMessageSizeBytes > maxMessageSizeBytes)
+    throw new InvalidArgumentError("maxMessageSizeBytes", maxMessageSizeBytes, `${minMessageSizeBytes} or more`);
   const chunks = collectiveChunks(collective) ?? [];
   const located: { recorder?: Recorder } = {};
   const locate = (failing: boolean): SourceLocation | undefined =>

@@ -395,6 +395,9 @@ export interface ExecutionPlan {
 /** Largest message size that MSCCL++ knows: no limit. */
 export const UNLIMITED_MESSAGE_SIZE = 2n ** 64n - 1n;
 
+/** Most instances of a program: more are taken for a typing error, as every instance is a strand of its own. */
+export const MAX_INSTANCES = 256;
+
 /** MSCCL++'s defaults. */
 export const DEFAULT_PLAN_OPTIONS: PlanOptions = Object.freeze({
   protocol: "Simple",

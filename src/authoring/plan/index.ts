@@ -21,6 +21,7 @@ export {
   type FlushOp,
   type GetOp,
   type GroupSlice,
+  MAX_INSTANCES,
   type NopOp,
   OP_KINDS,
   type Op,

@@ -1,4 +1,5 @@
 /** What can serve a call, by name: `NAME[*INSTANCES][/CHUNKS][@SHAPE]`, and algorithms of a program's own. */
+import { MAX_INSTANCES } from "../../authoring/plan/index.ts";
 import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { Runnable } from "../comm/index.ts";
@@ -71,8 +72,6 @@ export interface RegisteredAlgorithm {
   readonly make: (request: AlgorithmRequest) => Runnable;
 }
 
-/** More would be a typing error: every instance is a strand of its own. */
-const MAX_INSTANCES = 256;
 const MAX_CHUNKS = 1024;
 
 /** The words of a shape. @returns undefined for a word that is none, or one that comes twice */

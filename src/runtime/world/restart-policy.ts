@@ -69,6 +69,10 @@ export function restartPolicy(options: RestartOptions, ranks: number): RestartPo
   if (minRanks !== undefined && (!Number.isInteger(minRanks) || minRanks < 1 || minRanks > ranks)) {
     throw new InvalidArgumentError("minRanks", minRanks, `an integer from 1 to the number of ranks, ${ranks}`);
   }
+  for (const [name, value] of Object.entries({ restartWindowMs, restartDelayMs, rebuildTimeoutMs })) {
+    if (value !== undefined && onFailure === "end" && restarts === undefined)
+      throw new InvalidArgumentError(name, value, 'nothing, or onFailure "respawn" or "shrink"');
+  }
   checkMs("restartWindowMs", restartWindowMs, 1);
   checkMs("restartDelayMs", restartDelayMs, 0);
   checkMs("rebuildTimeoutMs", rebuildTimeoutMs, 1);

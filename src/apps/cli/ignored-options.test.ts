@@ -1,0 +1,74 @@
+/** Options that would be ignored, and values that mean nothing, are refused: an answer would look as if it heeded them. */
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { runCli } from "../../../test/helpers/cli.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
+
+const folder = scratchFolder("ignored-options");
+const script = join(folder, "rank.mjs");
+writeFileSync(script, "export default async (world) => world.rank;");
+const trace = join(folder, "trace.json");
+
+const ring = ["ring-all-reduce", "--arg", "numRanks=4"];
+const on8 = ["--topology", "hgx-h100-8"];
+const of1K = ["-b", "1K", "-e", "1K"];
+const library = ["sim", ...on8, ...of1K, "--nccl", "--op", "all_reduce"];
+
+describe("a command refuses", () => {
+  it.each<[readonly string[], RegExp]>([
+    [["detect", "--no-redact"], /--no-redact is given; expected --record beside it/],
+    [["detect", "--json", "--columns", "id"], /--columns is "id"; expected nothing: JSON has all/],
+    [["compile", ...ring, "--dtype", "f16"], /--dtype is "f16"; expected --target cuda beside it/],
+    [["compile", ...ring, "--rank", "4"], /--rank is "4"; expected ranks from 0 to 3/],
+    [["compile", ...ring, "--target", "json", "--rank", "1"], /--rank .*expected --target text beside it/],
+    [["compile", ...ring, "--json", "--target", "xml"], /--target is "xml"; expected chorale or nothing, since --json/],
+    [["compile", ...ring, "--print-after", "all", "--json"], /--json is true; expected no --print-after beside it/],
+    [["compile", "ring-all-reduce", ...ring, "--diff", "--rank", "1"], /--rank .*expected no --diff beside it/],
+    [["compile", ...ring, "--arg", "instances=100000"], /instances is 100000; expected an integer from 1 to 256/],
+    [["compile", ...ring, "--arg", "inPlace=maybe"], /inPlace is "maybe"; expected true or false/],
+    [["compile", ...ring, "--arg", "root=1"], /--arg root is 1; expected nothing: all_reduce has no root/],
+    [
+      ["compile", "bruck-all-to-all", "--arg", "numRanks=4", "--arg", "inPlace=true"],
+      /--arg inPlace is true; expected false: bruck-all-to-all does not work in place/,
+    ],
+    [
+      ["compile", ...ring, "--arg", "minMessageSizeBytes=9", "--arg", "maxMessageSizeBytes=1"],
+      /maxMessageSizeBytes is 1n; expected 9 or more/,
+    ],
+    [["sim", ...ring, ...on8, ...of1K, "--protocol", "LL"], /--protocol is "LL"; expected --nccl beside it/],
+    [[...library, "--trace", trace], /--trace is .*expected a program or a plan beside it/],
+    [["synth", "all_gather", ...on8, "--size", "0"], /--size is "0"; expected a size above 0/],
+    [["synth", "all_gather", ...on8, "--strands", "few"], /--strands is "few"; expected -o beside it/],
+    [["launch", "-n", "2", "--ssh", "ssh", script], /--ssh is "ssh"; expected --hostfile beside it/],
+    [["launch", "-n", "2", "--restart-delay", "5", script], /restartDelayMs is 5000; expected nothing, or onFailure/],
+    [
+      ["launch", "-n", "2", "--rebuild-timeout", "5", script],
+      /rebuildTimeoutMs is 5000; expected nothing, or onFailure/,
+    ],
+    [
+      ["bench", "all_gather", "-n", "2", "--redop", "sum"],
+      /--redop is "sum"; expected none: all_gather reduces nothing/,
+    ],
+    [["bench", "ring-all-reduce", "-n", "2", "--root", "1"], /--root is 1; expected none: a program's root is its own/],
+    [
+      ["plan", "7B", "--hardware", "h100", "--prefix-hits", "2"],
+      /--prefix-hits .*'2' is invalid. expected a number from/,
+    ],
+  ])("%j", async (argv, words) => {
+    expect(await runCli(...argv)).toMatchObject({ code: 2, out: "", err: expect.stringMatching(words) });
+    expect(existsSync(trace)).toBe(false);
+  });
+
+  it.each([
+    [["compile", ...ring, "-o"], "-o"],
+    [["compile", ...ring, "--target", "json", "-o"], "-o"],
+    [["sim", "ring-all-reduce", "--arg", "numRanks=8", ...on8, ...of1K, "--trace"], "--trace"],
+    [["synth", "all_gather", ...on8, "--certificate"], "--certificate"],
+    [["plan", "7B", "--hardware", "h100", "-o"], "--output-file"],
+  ] as const)("a file that cannot be written: %j", async (argv, option) => {
+    const { code, err } = await runCli(...argv, "/nowhere/out.json");
+    expect(err).toContain(`${option} is "/nowhere/out.json"; expected a file that can be written: ENOENT`);
+    expect(code).toBe(2);
+  });
+});
