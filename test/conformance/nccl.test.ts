@@ -41,10 +41,10 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
         seed,
         ranks: [2],
         env,
-        filter: "count=uneven",
+        filter: "count=uneven output=none",
       });
       expect(failuresOf(result)).toEqual([]);
-      expect(result.numPassed).toBeGreaterThan(20);
+      expect(result.numPassed).toBeGreaterThan(10);
     },
   );
 
