@@ -144,7 +144,7 @@ export function libraryCurve(
 }
 
 /** What the model assumes, in one line. */
-export function describeLibrary({
+function describeLibrary({
   operation,
   machine,
   options,

@@ -393,7 +393,7 @@ function multicastSummary({ bound, time, ...template }: MulticastTemplate): NonN
   return { switch: template.switch, bound: bound.toString(), time: time.toString(), gap: time.over(bound).toNumber() };
 }
 
-export function multicastText(template: NonNullable<Summary["multicast"]>): string {
+function multicastText(template: NonNullable<Summary["multicast"]>): string {
   const gap = ((template.gap - 1) * 100).toFixed(1);
   return `If ${template.switch} multicasts and reduces (NVLS, SHARP; not counted on above): ${template.time} s/GB by switch-all-reduce, ${gap} % above ${template.bound}, which nothing is faster than even so.`;
 }

@@ -11,7 +11,7 @@ export const TUNE_PREFIX = "chorale-tune-size ";
 const MOST_SECOND = 2;
 
 /** Measures. @returns the readings of the sizes that the budget allowed, on every rank */
-export async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
+async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
   const { comm } = world;
   const began = performance.now();
   const elementBytes = sizeOf(job.dtype);

@@ -204,7 +204,7 @@ export function loadAndAdd<P>(p: Builder<P>, owner: RankHandle<P>, from = after(
 }
 
 /** Stores an owner's sums to everybody. */
-export function storeSums<P>(p: Builder<P>, owner: RankHandle<P>): void {
+function storeSums<P>(p: Builder<P>, owner: RankHandle<P>): void {
   for (const rank of after(p.ranks, owner)) p.copy(rank.output.at(owner.id), owner.output.at(owner.id));
 }
 

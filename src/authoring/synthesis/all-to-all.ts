@@ -13,7 +13,7 @@ import { commonIntegers } from "./round.ts";
 import { outgoingOf, type ScaledGraph } from "./scaled-graph.ts";
 
 /** Larger programs take minutes. */
-export const MAX_ALL_TO_ALL_COLUMNS = 20_000;
+const MAX_ALL_TO_ALL_COLUMNS = 20_000;
 const LONGEST_SECONDS = 120;
 
 export interface PathUse {

@@ -3,7 +3,7 @@
 import { commonDenominator, type Rational } from "./rational.ts";
 
 /** The largest common denominator that is tried. */
-export const MAX_DENOMINATOR = 20_000;
+const MAX_DENOMINATOR = 20_000;
 
 /**
  * Finds the least q such that every value times q is an integer up to the solver's error, and those integers. Undefined

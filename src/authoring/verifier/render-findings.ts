@@ -60,7 +60,7 @@ function groupKey({ cause, ...finding }: Finding): string {
 }
 
 /** Findings that one line of the program (or one operation) is behind, errors first, otherwise in the order given. */
-export function groupFindings(findings: readonly Finding[]): readonly (readonly [Finding, ...Finding[]])[] {
+function groupFindings(findings: readonly Finding[]): readonly (readonly [Finding, ...Finding[]])[] {
   const groups = new Map<string, [Finding, ...Finding[]]>();
   const sorted = [...findings].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
   for (const finding of sorted) {

@@ -182,7 +182,7 @@ function shortName(text: string): string {
 const loaded = new Map<string, MpiLibrary | Unavailable>();
 
 /** Loads MPI, or says why there is none. Tried once for each library that is named. */
-export function loadMpi(env: NodeJS.ProcessEnv = process.env): MpiLibrary | Unavailable {
+function loadMpi(env: NodeJS.ProcessEnv = process.env): MpiLibrary | Unavailable {
   const key = env["CHORALE_MPI_LIBRARY"] ?? "";
   let found = loaded.get(key);
   if (found === undefined) {

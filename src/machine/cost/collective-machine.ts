@@ -10,7 +10,7 @@ import type { Device, Inventory, Link, TopologyNode } from "../topology/index.ts
 import type { NetworkKind } from "./network-kinds.ts";
 import { networkKindOf } from "./network-kinds.ts";
 
-export const NVIDIA_GENERATIONS = ["volta", "ampere", "ada", "hopper", "blackwell"] as const;
+const NVIDIA_GENERATIONS = ["volta", "ampere", "ada", "hopper", "blackwell"] as const;
 export type NvidiaGeneration = (typeof NVIDIA_GENERATIONS)[number];
 
 /** NVIDIA's generation by compute capability (CUDA C++ programming guide, table of compute capabilities). */

@@ -11,7 +11,7 @@ import { parseStrictJson, readTextFile } from "../../foreign/formats/internal.ts
 
 export const STORE_SCHEMA_VERSION = 1;
 /** Sections of the file. */
-export const STORE_SECTIONS = ["choices", "cpuCosts"] as const;
+const STORE_SECTIONS = ["choices", "cpuCosts"] as const;
 export type StoreSection = (typeof STORE_SECTIONS)[number];
 
 /** What tells machines apart whose measurements differ. */

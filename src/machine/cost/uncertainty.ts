@@ -5,7 +5,7 @@
 import type { TimedOperation } from "./collective-estimate.ts";
 import type { CollectiveMachine } from "./collective-machine.ts";
 
-export const SIZE_CLASSES = ["small", "medium", "large"] as const;
+const SIZE_CLASSES = ["small", "medium", "large"] as const;
 export type SizeClass = (typeof SIZE_CLASSES)[number];
 
 /** Below 64 KiB latency decides, above 16 MiB bandwidth. */

@@ -3,7 +3,7 @@ import { z } from "zod";
 
 const uint = z.number().int().nonnegative();
 
-export const nvmlLinkSchema = z.object({
+const nvmlLinkSchema = z.object({
   link: uint,
   active: z.boolean(),
   version: uint.optional(),
@@ -13,7 +13,7 @@ export const nvmlLinkSchema = z.object({
   remotePci: z.string().optional(),
 });
 
-export const nvmlMigSchema = z.object({
+const nvmlMigSchema = z.object({
   index: uint,
   uuid: z.string().optional(),
   name: z.string().optional(),
@@ -22,7 +22,7 @@ export const nvmlMigSchema = z.object({
   memoryFreeBytes: uint.optional(),
 });
 
-export const nvmlDeviceSchema = z.object({
+const nvmlDeviceSchema = z.object({
   index: uint,
   name: z.string().optional(),
   uuid: z.string().optional(),

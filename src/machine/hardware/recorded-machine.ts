@@ -27,7 +27,7 @@ const commandSchema = z.object({
   truncated: z.boolean().optional(),
 });
 
-export const metaSchema = z.object({
+const metaSchema = z.object({
   platform: z.enum(PLATFORMS).optional(),
   arch: z.string().optional(),
   /** Paths whose access differs from that of the recorded (empty) file. */

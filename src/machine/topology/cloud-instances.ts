@@ -132,7 +132,7 @@ export const CLOUD_INSTANCES: Readonly<Record<string, CloudInstance>> = wordTabl
 );
 
 /** An instance's name in small letters, without Azure's `Standard_`. */
-export const plainInstanceName = (name: string): string => name.toLowerCase().replace(/^standard_/, "");
+const plainInstanceName = (name: string): string => name.toLowerCase().replace(/^standard_/, "");
 
 /** Finds an instance by its name, in any case, with or without Azure's `Standard_`. */
 export function cloudInstance(name: string): CloudInstance | undefined {

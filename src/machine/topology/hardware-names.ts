@@ -158,7 +158,7 @@ const BY_SQUEEZED = new Map(PARTS.map((part) => [squeeze(part.key), part]));
 const SAME_MEMORY = 0.08;
 
 /** Finds a part by any usual spelling of its name; undefined when there is none. */
-export function partNamed(text: string): Part | undefined {
+function partNamed(text: string): Part | undefined {
   const exact = partSpelled(text);
   const sized = /^(.*?)[\s(-]*(\d{1,3})\s*(?:gb|gib)\)?(.*)$/i.exec(text);
   if (exact !== undefined || sized === null) return exact;

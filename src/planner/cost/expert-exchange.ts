@@ -26,7 +26,7 @@ export interface ExpertExchange {
 const MAX_GATHERED_RANKS = 8;
 
 /** How many of `places` equal places hold at least one of `chosen` experts, on average. */
-export function distinctPlaces(places: number, chosen: number): number {
+function distinctPlaces(places: number, chosen: number): number {
   return places * (1 - (1 - 1 / places) ** chosen);
 }
 

@@ -138,7 +138,7 @@ export const falcon = (hidden_size: number, num_hidden_layers: number, num_atten
 });
 const neox = (hidden: number, layers: number, heads: number): Config =>
   dense("gpt_neox", [hidden, layers, heads, heads, 4 * hidden, 50_304], 2048, { dtype: "float16" });
-export const LATENT = { kv_lora_rank: 512, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 };
+const LATENT = { kv_lora_rank: 512, qk_nope_head_dim: 128, qk_rope_head_dim: 64, v_head_dim: 128 };
 export const BLOCK_FP8 = { quantization_config: { quant_method: "fp8", weight_block_size: [128, 128] } };
 /**
  * Models of DeepSeek's kind: columns of an expert, experts, shared ones, how many a token takes, and how many of the first

@@ -52,7 +52,7 @@ export const NOTICE = {
 export type GroupKey = readonly [number, number];
 
 const LANE_KINDS = ["collective", "send", "recv", "give", "take"] as const;
-export const laneCode = ({ kind }: Lane): number => LANE_KINDS.indexOf(kind);
+const laneCode = ({ kind }: Lane): number => LANE_KINDS.indexOf(kind);
 const peerOf = (lane: Lane): number => (lane.kind === "collective" ? 0 : lane.peer);
 
 /** The words of a lane: its kind and its peer. */

@@ -28,7 +28,7 @@ export interface TlsIdentity {
 
 type Part = keyof TlsFiles;
 /** The variables that name the files. */
-export const TLS_VARIABLES = { ca: "CHORALE_TLS_CA", cert: "CHORALE_TLS_CERT", key: "CHORALE_TLS_KEY" } as const;
+const TLS_VARIABLES = { ca: "CHORALE_TLS_CA", cert: "CHORALE_TLS_CERT", key: "CHORALE_TLS_KEY" } as const;
 const PARTS = ["ca", "cert", "key"] as const;
 /** More than any chain of certificates has: the file is something else. */
 const MAX_FILE_BYTES = 1024 * 1024;

@@ -13,7 +13,7 @@ import type { Contender, ProgramJob, ProgramRow } from "./program-types.ts";
 export const PROGRAM_ROW_PREFIX = "chorale-program-row ";
 
 /** Runs the benchmark. @returns a row for each size and each contender but the first, on every rank */
-export async function runProgramRank(world: World, job: ProgramJob): Promise<ProgramRow[]> {
+async function runProgramRank(world: World, job: ProgramJob): Promise<ProgramRow[]> {
   const { comm } = world;
   const n = comm.size;
   const { counts, buffers } = setUp(world, job);

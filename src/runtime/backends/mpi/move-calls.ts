@@ -9,7 +9,7 @@ import { emptyAddress, type HostAddresses, part, type Span } from "../../memory/
 import { type Activity, type CallTarget, SingleCall, SteppedCall } from "./mpi-entry.ts";
 
 /** MPI counts elements with a C int. */
-export const MAX_COUNT = 2 ** 31 - 1;
+const MAX_COUNT = 2 ** 31 - 1;
 /**
  * Largest stretch that one call of MPI moves or reduces: within one look at a call MPI may do all the work of it, and the
  * event loop stands still meanwhile.

@@ -230,7 +230,7 @@ export const WAY = {
   sizeBytes: 48,
 } as const;
 /** Kinds of rings. */
-export const NUM_WAYS = 3;
+const NUM_WAYS = 3;
 /** Multipliers of the hash of a group's calls: odd, with bits all over. */
 export const HISTORY = { before: 0xc2b2ae35 | 0, call: 0x9e3779b1 | 0, count: 0x85ebca6b | 0 } as const;
 

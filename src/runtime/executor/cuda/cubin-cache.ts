@@ -9,7 +9,7 @@ import { join } from "node:path";
 import type { Nvrtc } from "../../../foreign/cuda/index.ts";
 
 /** Where compiled kernels are kept: `$XDG_CACHE_HOME/chorale/cubin`, below `~/.cache` where that is not set. */
-export function cubinFolder(): string {
+function cubinFolder(): string {
   return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "chorale", "cubin");
 }
 

@@ -6,7 +6,7 @@ import { SHEET } from "./prelude-sheets.ts";
 const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 
 /** Bytes that the packets of a chunk take. */
-export function packetChunkBytes(format: PacketFormat, chunkBytes: number): number {
+function packetChunkBytes(format: PacketFormat, chunkBytes: number): number {
   if (format === "words") return 2 * chunkBytes;
   if (format === "sheets") return SHEET.bytes * Math.ceil(chunkBytes / SHEET.dataBytes);
   return 128 * Math.ceil(Math.ceil(chunkBytes / 16) / 7);
