@@ -83,6 +83,11 @@ export class PeerMemory implements Disposable {
     device.track(this);
   }
 
+  /** Whether `describe` can name memory: between processes, that of `pool` alone. */
+  names(address: bigint): boolean {
+    return !this.#interprocess || this.pool.segmentOf(address) !== undefined;
+  }
+
   /**
    * Describes the `sizeBytes` at `address`, which are of `pool`. Between processes the allocation that they lie in stays
    * with the pool until it closes.

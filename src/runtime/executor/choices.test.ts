@@ -76,7 +76,9 @@ describe("choices", () => {
     ["processes", "all_reduce", 2 ** 30, "streaming-all-reduce*66@512.unit256K"],
     ["processes", "all_reduce", 2 ** 30 + 1, "nccl"],
     ["processes", "all_to_all", 2 ** 26, "staged-all-to-all*66@512.unit128K"],
-    ["processes", "broadcast", 2 ** 28, "nccl"],
+    ["processes", "broadcast", 2 ** 28, "direct-broadcast*16@copies.512"],
+    ["threads", "all_gather", 2 ** 30, "direct-all-gather*16@copies.512"],
+    ["processes", "broadcast", 2 ** 28, "nccl", "nvidia-h100-80gb-hbm3"],
     ["processes", "reduce", 2 ** 22, "packet-reduce*128@512.lines"],
     ["processes", "gather", 2 ** 24, "nccl"],
     ["processes", "scatter", 2 ** 24, "staged-scatter*66@512.unit64K"],
@@ -183,7 +185,7 @@ describe("choices", () => {
     expect(lines).toEqual([
       "chorale select: all_reduce of f32, 100 B, group world of 2 ranks on threads (own-cores): ring-all-reduce, a plan, from 0 B; this-machine 2026-01-02",
       "chorale select: all_reduce of f32, 5 B, group world of 2 ranks on threads (own-cores): two-shot-kernel, a kernel, from 0 B; algorithm:",
-      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 4 KiB; shipped 2026-11-28",
+      "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 4 KiB; shipped 2026-11-29",
     ]);
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
   });

@@ -24,8 +24,9 @@ export {
 export type { StateLayout, WindowLayout } from "./cuda/launch-layout.ts";
 export { type WindowSizes, windowBytes } from "./cuda/launch-words.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan, type LoadedPlanParts } from "./cuda/loaded-plan.ts";
+export { LocalCopy, type LocalCopyShape } from "./cuda/local-copy.ts";
 export { type Meeting, meetingOf } from "./cuda/meeting.ts";
-export { PlanCopies, type PlanCopy } from "./cuda/plan-copies.ts";
+export { PlanCopies, type PlanCopy, usesPortsAlone } from "./cuda/plan-copies.ts";
 export { FEWEST_BLOCK_THREADS, untunedShape } from "./cuda/untuned-shape.ts";
 export { machineChoices } from "./machine-choices.ts";
 export { type AlgorithmRequest, parseServed, type RegisteredAlgorithm, type Served } from "./served.ts";

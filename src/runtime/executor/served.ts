@@ -36,7 +36,7 @@ export interface Served {
   readonly label: string;
 }
 
-/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `b4`, `unit128K`; or `copies` alone. */
+/** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `b4`, `unit128K`; `copies`, or `copies.512`. */
 export interface ServedShape {
   /** Of a block. */
   readonly threads?: number;
@@ -48,7 +48,10 @@ export interface ServedShape {
   readonly blocksPerStrand?: number;
   /** What a streaming algorithm sends before it says so. */
   readonly unitBytes?: number;
-  /** Copy engines do it, and no kernel moves anything: of algorithms that only copy from inputs to outputs. */
+  /**
+   * Copy engines do it: of algorithms that only copy from inputs to outputs. With `threads` a kernel copies what each rank keeps to
+   * itself, of as many blocks as there are instances.
+   */
   readonly copies?: true;
 }
 
@@ -76,11 +79,11 @@ const MAX_CHUNKS = 1024;
 
 /** The words of a shape. @returns undefined for a word that is none, or one that comes twice */
 function parseShape(text: string): ServedShape | undefined {
-  if (text === "copies") return { copies: true };
   const shape: { -readonly [K in keyof ServedShape]: ServedShape[K] } = {};
   for (const word of text.split(".")) {
-    const [, threads, unroll, blocks, packets, unit, scale] =
-      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|b([1248])|(lines|sheets|words)|unit([1-9]\d{0,3})([KM]))$/.exec(word) ?? [];
+    const [, threads, unroll, blocks, packets, unit, scale, copies] =
+      /^(?:([1-9]\d{1,3})|u([1-9]\d?)|b([1248])|(lines|sheets|words)|unit([1-9]\d{0,3})([KM])|(copies))$/.exec(word) ??
+      [];
     const found: ServedShape | undefined =
       threads !== undefined && Number(threads) % 32 === 0 && Number(threads) <= 1024
         ? { threads: Number(threads) }
@@ -92,11 +95,14 @@ function parseShape(text: string): ServedShape | undefined {
               ? { packets: packets as PacketFormat }
               : unit !== undefined
                 ? { unitBytes: Number(unit) * (scale === "M" ? 1 << 20 : 1 << 10) }
-                : undefined;
+                : copies !== undefined
+                  ? { copies: true }
+                  : undefined;
     if (found === undefined || Object.keys(found).some((key) => key in shape)) return undefined;
     Object.assign(shape, found);
   }
-  return shape;
+  const isOfKernels = Object.keys(shape).some((key) => key !== "copies" && key !== "threads");
+  return shape.copies === true && isOfKernels ? undefined : shape;
 }
 
 /**
@@ -113,7 +119,7 @@ export function parseServed(label: string, kernels: readonly string[], argument 
   const shape = match?.[4] === undefined ? undefined : parseShape(match[4]);
   const isShaped = match?.[4] !== undefined;
   if (match === null || instances > MAX_INSTANCES || (chunks ?? 1) > MAX_CHUNKS || isShaped !== (shape !== undefined)) {
-    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K for a kernel's shape, or @copies for copy engines`;
+    const accepted = `a name such as ring-all-reduce, with *2 for 2 instances (at most ${MAX_INSTANCES}), /8 for 8 chunks (at most ${MAX_CHUNKS}), and on devices @512.u8.lines.unit64K for a kernel's shape, or @copies.512 for copy engines`;
     throw new InvalidArgumentError(argument, label, accepted);
   }
   const name = match[1] as string;

@@ -73,7 +73,7 @@ type Rows = ReturnType<typeof rows>;
 
 /**
  * Two GPUs over NVLink, H200 and H100 alike: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-24.md and
- * cuda-run-ahead-2026-11-24.md. Above the last size that was measured NCCL serves where a plan's scratch grows with the message,
+ * cuda-run-ahead-2026-11-24.md. By copy engines above 128 MiB: cuda-copy-engines-2026-11-29.md, on H200s, and H100s copy as fast. Above the last size that was measured NCCL serves where a plan's scratch grows with the message,
  * and wherever a plan is not 1.03 times as fast.
  */
 const PAIR: readonly (readonly [how: "threads" | "processes", collective: string, rows: Rows])[] = [
@@ -88,7 +88,15 @@ const PAIR: readonly (readonly [how: "threads" | "processes", collective: string
       [GI + 1, "two-phase-all-reduce*132@512"],
     ),
   ],
-  ["threads", "all_gather", rows(...packets("all-gather"), [8 * MI + 1, "streaming-all-gather*66@512"])],
+  [
+    "threads",
+    "all_gather",
+    rows(
+      ...packets("all-gather"),
+      [8 * MI + 1, "streaming-all-gather*66@512"],
+      [128 * MI + 1, "direct-all-gather*16@copies.512"],
+    ),
+  ],
   [
     "threads",
     "reduce_scatter",
@@ -118,7 +126,7 @@ const PAIR: readonly (readonly [how: "threads" | "processes", collective: string
       ...packets("all-gather"),
       [8 * MI + 1, "staged-all-gather*88@512.unit64K"],
       [40 * MI + 1, "staged-all-gather*66@512.unit128K"],
-      [GI + 1, "nccl"],
+      [128 * MI + 1, "direct-all-gather*16@copies.512"],
     ),
   ],
   [
@@ -138,17 +146,21 @@ const ALL_TO_ALL = rows(
   ...packets("all-to-all"),
   [8 * MI + 1, "staged-all-to-all*66@512.unit64K"],
   [40 * MI + 1, "staged-all-to-all*66@512.unit128K"],
-  [256 * MI + 1, "nccl"],
+  [128 * MI + 1, "direct-all-to-all*16@copies.512"],
 );
 const SCATTER = rows(
   ...packets("scatter"),
   [8 * MI + 1, "staged-scatter*66@512.unit64K"],
   [40 * MI + 1, "staged-scatter*66@512.unit128K"],
-  [256 * MI + 1, "nccl"],
+  [128 * MI + 1, "direct-scatter*16@copies.512"],
 );
 const H200_ROOTED: Readonly<Record<string, Rows>> = {
   all_to_all: ALL_TO_ALL,
-  broadcast: rows(...packets("broadcast"), [8 * MI + 1, "staged-broadcast*66@512.unit128K"], [128 * MI + 1, "nccl"]),
+  broadcast: rows(
+    ...packets("broadcast"),
+    [8 * MI + 1, "staged-broadcast*66@512.unit128K"],
+    [128 * MI + 1, "direct-broadcast*16@copies.512"],
+  ),
   reduce: rows(...packets("reduce"), [8 * MI + 1, "nccl"]),
   gather: rows(...packets("gather"), [8 * MI + 1, "nccl"]),
   scatter: SCATTER,
@@ -237,7 +249,7 @@ const MPI: readonly ChoiceTable[] = COLLECTIVE_NAMES.map((collective) => ({
 export const SHIPPED_CHOICES: ChoiceDocument = {
   schemaVersion: CHOICES_SCHEMA_VERSION,
   source: "shipped",
-  date: "2026-11-28",
+  date: "2026-11-29",
   tables: [...THREADS_PLANS, ...THREADS, ...CUDA, ...MPI],
 };
 

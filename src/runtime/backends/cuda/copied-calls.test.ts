@@ -5,8 +5,8 @@ import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 import type { ChoiceDocument } from "../../executor/index.ts";
 
 const USES = [
-  ["all_gather", "direct-all-gather@copies"],
-  ["all_to_all", "direct-all-to-all@copies"],
+  ["all_gather", "direct-all-gather*2@copies.32"],
+  ["all_to_all", "direct-all-to-all*3@copies"],
   ["broadcast", "direct-broadcast@copies"],
   ["gather", "direct-gather@copies"],
   ["scatter", "direct-scatter@copies"],
@@ -46,10 +46,16 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
             if (at >= 0) found.push(`${what}: element ${at} is ${got[at]}, not ${want(at)}`);
           };
           const value = (of: number, i: number) => 1000 * of + i;
-          for (const part of [1, 7, 1000, 5001]) {
-            // At an odd place within a tensor, and other tensors each time.
+          for (const [part, skip] of [
+            [1, 3],
+            [7, 3],
+            [1000, 4],
+            [5004, 0],
+            [5001, 3],
+          ] as const) {
+            // At an odd place within a tensor or at an even one, and other tensors each time.
             const [a, b, c, d] = [part, n * part, n * part, part].map((count) =>
-              world.tensor("i32", [count + 3]).slice(3),
+              world.tensor("i32", [count + skip]).slice(skip),
             );
             if (a === undefined || b === undefined || c === undefined || d === undefined) throw new Error("no tensors");
             const fill = () => {
@@ -163,6 +169,89 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     },
   );
 
+  it.each(["thread", "process"] as const)(
+    "run programs that send through port channels, ranks as %s",
+    { timeout: 120_000 },
+    async (isolation) => {
+      const results = await launch({
+        ...worldOf(isolation),
+        run: async (world) => {
+          const { allGather, program } = await import("chorale/language");
+          const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+          const { rank } = comm;
+          const swap = program({ name: "swap", collective: allGather(2) }, (p) => {
+            const channels = p.ranks.map((own) => p.portChannel(own, p.rank(1 - own.id)));
+            for (const [id, channel] of channels.entries()) {
+              p.rank(id).copy(p.rank(id).output.at(id), p.rank(id).input.at(0));
+              channel.putWithSignal(p.rank(1 - id).output.at(id), p.rank(id).input.at(0));
+            }
+            for (const channel of channels) channel.wait();
+          });
+          const found: unknown[] = [];
+          const [x, y] = [world.tensor("i32", [1 << 20]), world.tensor("i32", [2 << 20])];
+          world.upload(x, new Int32Array(x.size).fill(5 + rank));
+          await comm.run(swap, { input: x, output: y });
+          const ends = () => [0, x.size - 1, x.size, y.size - 1].map((i) => world.download(y)[i]);
+          found.push(ends());
+          const graph = comm.capture((group) => void group.run(swap, { input: x, output: y }));
+          world.upload(x, new Int32Array(x.size).fill(7 + rank));
+          await comm.replay(graph);
+          found.push(ends());
+          graph.close();
+          await comm.run(swap, { input: x.slice(0, 100), output: y.slice(0, 200) });
+          found.push([0, 99, 100, 199].map((i) => world.download(y)[i]));
+          return found;
+        },
+      });
+      const all = [
+        [5, 5, 6, 6],
+        [7, 7, 8, 8],
+        [7, 7, 8, 8],
+      ];
+      expect(results).toEqual([all, all]);
+    },
+  );
+
+  it.each(["direct", "one-pass"])(
+    "take memory that other processes cannot be told of, by %s-all-to-all",
+    { timeout: 120_000 },
+    async (kind) => {
+      const results = await launch({
+        ...worldOf("process"),
+        env: { ...worldOf("process").env, NCCL_NVLS_ENABLE: "0" },
+        backendOptions: { choices, registerBuffers: true },
+        data: `${kind}-all-to-all@copies`,
+        run: async (world, algorithm) => {
+          const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+          const found: number[][] = [];
+          for (const part of [100, 50, 1000]) {
+            const [x, y] = [world.tensor("i32", [2 * part]), world.tensor("i32", [2 * part])];
+            const fill = (from: number) =>
+              world.upload(
+                x,
+                Int32Array.from({ length: x.size }, (_, i) => from + 2 * comm.rank + Math.floor(i / part)),
+              );
+            const ends = () => found.push([0, part - 1, part, y.size - 1].map((i) => world.download(y)[i] ?? -1));
+            fill(0);
+            await comm.allToAll(x, { output: y, algorithm });
+            ends();
+            const graph = comm.capture((group) => void group.allToAll(x, { output: y, algorithm }));
+            fill(10);
+            await comm.replay(graph);
+            ends();
+            graph.close();
+          }
+          return { found, choices: comm.stats().choices };
+        },
+      });
+      for (const [rank, { found, choices }] of results.entries()) {
+        const all = [0, 10].map((from) => [from + rank, from + rank, from + 2 + rank, from + 2 + rank]);
+        expect(found).toEqual([...all, ...all, ...all]);
+        expect(choices).toEqual({ [`all_to_all ${kind}-all-to-all@copies`]: 6 });
+      }
+    },
+  );
+
   it("tell members apart of whom one captures and the other does not", { timeout: 120_000 }, async () => {
     const told = await launch({
       ...worldOf(),
@@ -182,7 +271,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     });
     for (const message of told) {
       expect(message).toMatch(
-        /different calls that copy engines serve\n {2}rank 0: direct-all-gather@copies in a capture\n {2}rank 1: direct-all-gather@copies$/,
+        /different calls that copy engines serve\n {2}rank 0: direct-all-gather\*2@copies.32 in a capture\n {2}rank 1: direct-all-gather\*2@copies.32$/,
       );
     }
   });
@@ -218,7 +307,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
         for (const algorithm of [
           "direct-all-gather@copies",
           "staged-all-gather@copies",
-          "direct-all-gather@copies.512",
+          "direct-all-gather@copies.lines",
         ]) {
           try {
             await comm.allGather(x, { output: y, algorithm });
@@ -234,7 +323,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
       said: [
         "done",
         expect.stringMatching(/staged-all-gather@copies, by copy engines.*copies from inputs to outputs/),
-        expect.stringMatching(/@copies for copy engines/),
+        expect.stringMatching(/@copies.512 for copy engines/),
       ],
       choices: { "all_gather direct-all-gather@copies": 1 },
     });

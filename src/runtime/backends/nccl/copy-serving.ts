@@ -1,12 +1,46 @@
 /** One plan, by copy engines, in place of NCCL's calls of a collective, of any size. */
-import { sizeOf } from "../../../core/index.ts";
+import { chunkBytesOf, type ExecutionPlan, proofOf, shapeOf } from "../../../authoring/plan/index.ts";
+import { sizeOf, UnsupportedError } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
-import type { PlanCopies } from "../../executor/index.ts";
+import { type LocalCopyShape, PlanCopies, type Served, usesPortsAlone } from "../../executor/index.ts";
 import type { Choice } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { CopiedCall, GroupCopies } from "./group-copies.ts";
 import type { CallTarget, NcclCall, Serving } from "./nccl-calls.ts";
 import type { PlanSlot } from "./plan-slot.ts";
+
+/** Bytes of a chunk from which on copy engines do a program's plan that sends through port channels; kernels are faster below. */
+const ENOUGH_BYTES = 4 << 20;
+
+/** The plan that a choice names, as copies. @throws UnsupportedError for one that does more than copy */
+export function copiesOf({ label }: Pick<Served, "label">, plan: ExecutionPlan): PlanCopies {
+  const copies = PlanCopies.of(plan);
+  if (copies !== undefined) return copies;
+  const instead = "name one that copies from inputs to outputs and does nothing else, such as direct-all-gather";
+  throw new UnsupportedError(`${label}, by copy engines`, instead);
+}
+
+/**
+ * What copy engines do of a program's own plan, on all ranks alike; `undefined` where a kernel does it. Kernels of processes cannot
+ * reach each other's buffers.
+ */
+export function copiesOfProgram(
+  plan: ExecutionPlan,
+  choice: Choice | undefined,
+  call: { readonly partBytes: number; readonly interprocess: boolean },
+): PlanCopies | undefined {
+  if (choice?.served.shape?.copies === true) return copiesOf(choice.served, plan);
+  if (choice !== undefined || proofOf(plan)?.ok !== true) return undefined;
+  const pays = usesPortsAlone(plan) && chunkBytesOf(shapeOf(plan), call.partBytes) >= ENOUGH_BYTES;
+  const copies = pays || call.interprocess ? PlanCopies.of(plan) : undefined;
+  return copies?.reachesPeers === true ? copies : undefined;
+}
+
+/** What a label says of how a kernel copies what a rank keeps to itself: nothing where a copy engine does. */
+export function keptShape(served: Served | undefined): LocalCopyShape | undefined {
+  const threads = served?.shape?.threads;
+  return served === undefined || threads === undefined ? undefined : { blocks: served.instances, threads };
+}
 
 export interface CopyServingParts {
   /** Of the group's meeting. */
@@ -56,7 +90,8 @@ export class CopyServing implements Serving {
 
   #copied({ dtype, count, send, recv }: NcclCall): CopiedCall {
     const { copies, choice } = this.#parts;
+    const partBytes = count * sizeOf(dtype);
     const { label } = choice.served;
-    return { copies, label, hash: this.#hash, input: send, output: recv, partBytes: count * sizeOf(dtype) };
+    return { copies, label, hash: this.#hash, input: send, output: recv, partBytes, kept: keptShape(choice.served) };
   }
 }

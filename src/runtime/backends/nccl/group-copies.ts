@@ -6,9 +6,10 @@
  */
 import { MismatchError } from "../../../core/index.ts";
 import { CudaEvent, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import type { LoadedPlan, PlanCopies } from "../../executor/index.ts";
+import { type LoadedPlan, LocalCopy, type LocalCopyShape, type PlanCopies } from "../../executor/index.ts";
 import type { Bulletin } from "../../memory/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
+import { StandIns } from "./stand-ins.ts";
 
 /** Words of a notice: what the call is, whether it goes into a graph, bytes of a part (2), and the notes of both buffers. */
 const TOLD = { call: 0, isCaptured: 1, part: 2, input: 4, output: 25, words: 46 } as const;
@@ -23,6 +24,8 @@ export interface CopiedCall {
   readonly input: number;
   readonly output: number;
   readonly partBytes: number;
+  /** How a kernel copies what a rank keeps to itself; absent: a copy engine does. */
+  readonly kept: LocalCopyShape | undefined;
 }
 
 /** Where the buffers of a member are, for this rank's copies. */
@@ -42,13 +45,22 @@ export class GroupCopies {
   readonly #parts: GroupCopiesParts;
   /** Calls before which members have met, on all alike. */
   #numMet = 0;
-  /** Of the call that has met and is to be launched next. */
+  /** Of the call that has met and is to be launched next; the own buffers are those that the others were told of. */
   #places: readonly Place[] | undefined;
-  /** What a rank keeps to itself is copied beside what it sends. */
+  #own: Place | undefined;
+  /** What a rank keeps to itself is copied beside what it sends and gets. */
   #beside: CudaStream | undefined;
+  #local: LocalCopy | undefined;
+  readonly #standIns: StandIns;
 
   constructor(parts: GroupCopiesParts) {
     this.#parts = parts;
+    this.#standIns = new StandIns(parts.at, parts.peers);
+  }
+
+  /** Loads what calls may need, at a moment when kernels may be loaded. */
+  load(): void {
+    this.#local ??= new LocalCopy(this.#parts.at.device);
   }
 
   /** Tells the other members where this one's buffers are. @returns whether all have told @throws MismatchError */
@@ -65,32 +77,44 @@ export class GroupCopies {
   }
 
   /** Puts a call on the stream before which all have met. */
-  launch({ copies, input, output, partBytes }: CopiedCall, meeting: LoadedPlan, target: CallTarget): void {
+  launch({ copies, input, output, partBytes, kept: shape }: CopiedCall, meeting: LoadedPlan, target: CallTarget): void {
     const { at, member } = this.#parts;
-    const places = (this.#places ?? []).with(member, { input, output });
+    const places = this.#places ?? [];
+    const own = places[member]!;
     this.#places = undefined;
     const stream = target.owner;
+    const [inBytes, outBytes] = (["input", "output"] as const).map((buffer) =>
+      copies.sizeOf(member, buffer, partBytes),
+    );
+    if (own.input !== input) target.copy(own.input, input, inBytes ?? 0);
     const sent: (readonly [to: number, from: number, sizeBytes: number])[] = [];
     const kept: typeof sent = [];
     for (const { from, to, sizeBytes } of copies.of(member, partBytes)) {
       const [source, goal] = [places[from.rank]!.input + from.offset, places[to.rank]!.output + to.offset];
       if (source !== goal) (from.rank === to.rank ? kept : sent).push([goal, source, sizeBytes]);
     }
-    const copy = (list: typeof sent, on: CudaStream) => {
-      for (const [to, from, sizeBytes] of list)
-        at.device.call("cuMemcpyDtoDAsync_v2", "copies of a call", to, from, sizeBytes, on.handle);
+    const copy = (list: typeof sent, on: CudaStream, blocks?: LocalCopyShape) => {
+      for (const [to, from, sizeBytes] of list) {
+        if (blocks !== undefined && LocalCopy.takes(to, from)) this.#local?.launch(on, [to, from, sizeBytes], blocks);
+        else at.device.call("cuMemcpyDtoDAsync_v2", "copies of a call", to, from, sizeBytes, on.handle);
+      }
     };
-    const beside = kept.length > 0 && sent.length > 0 ? this.#besideStream() : undefined;
-    if (beside !== undefined) this.#behind(stream, beside);
-    copy(kept, beside ?? stream);
+    const beside = kept.length > 0 ? this.#besideStream() : undefined;
+    if (beside !== undefined) {
+      this.#behind(stream, beside);
+      copy(kept, beside, shape);
+    }
     meeting.launch(stream, 0, 0, 0);
     copy(sent, stream);
     if (beside !== undefined) this.#behind(beside, stream);
-    meeting.launch(stream, 0, 0, 0, target.ends);
+    meeting.launch(stream, 0, 0, 0, own.output === output ? target.ends : undefined);
+    if (own.output !== output) target.copy(output, own.output, outBytes ?? 0);
   }
 
   close(): void {
+    this.#standIns.close();
     this.#beside?.close();
+    this.#local?.close();
   }
 
   #besideStream(): CudaStream {
@@ -111,10 +135,16 @@ export class GroupCopies {
   #tell({ copies, hash, input, output, partBytes }: CopiedCall): Int32Array {
     const { at, peers, member } = this.#parts;
     const words = new Int32Array(TOLD.words);
-    words.set([hash, Number(at.device.numCaptures > 0), partBytes | 0, Math.floor(partBytes / 2 ** 32)]);
+    const isCaptured = at.device.numCaptures > 0;
+    words.set([hash, Number(isCaptured), partBytes | 0, Math.floor(partBytes / 2 ** 32)]);
     const reached = copies.reached(member);
-    if (reached.input) words.set(peers.describe(BigInt(input), 0), TOLD.input);
-    if (reached.output) words.set(peers.describe(BigInt(output), 0), TOLD.output);
+    const named = (buffer: "input" | "output", address: number) => {
+      if (!reached[buffer]) return address;
+      const told = this.#standIns.of(buffer, address, copies.sizeOf(member, buffer, partBytes), isCaptured);
+      words.set(peers.describe(BigInt(told), 0), TOLD[buffer]);
+      return told;
+    };
+    this.#own = { input: named("input", input), output: named("output", output) };
     return words;
   }
 
@@ -133,9 +163,8 @@ export class GroupCopies {
     return told.map((words, rank) => {
       const reached = copies.reached(rank);
       const find = (at: number) => Number(peers.locate(words.subarray(at, at + NOTE_WORDS)).address);
-      return rank === member
-        ? { input: 0, output: 0 }
-        : { input: reached.input ? find(TOLD.input) : 0, output: reached.output ? find(TOLD.output) : 0 };
+      if (rank === member) return this.#own as Place;
+      return { input: reached.input ? find(TOLD.input) : 0, output: reached.output ? find(TOLD.output) : 0 };
     });
   }
 }

@@ -15,7 +15,6 @@ import {
   kernelFor,
   LoadedPlan,
   meetingOf,
-  PlanCopies,
   untunedShape,
 } from "../../executor/index.ts";
 import {
@@ -27,7 +26,7 @@ import {
   type ServingPlan,
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
-import { CopyServing } from "./copy-serving.ts";
+import { CopyServing, copiesOf } from "./copy-serving.ts";
 import { GroupCopies } from "./group-copies.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
@@ -108,7 +107,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   /** Slots that made room: members may still be running them until all have met. */
   readonly #retired: PlanSlot[] = [];
   #copies: GroupCopies | undefined;
-  #meetingSlot: PlanSlot | undefined;
+  readonly #meetings: PlanSlot[] = [];
   /** Nothing waits on it: what ends launches goes there. */
   #aside: CudaStream | undefined;
   #numKinds = 0;
@@ -117,6 +116,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#parts = parts;
     this.member = parts.member;
     this.choices = parts.choices;
+  }
+
+  get interprocess(): boolean {
+    return this.#parts.rank.settings.interprocess;
   }
 
   /** The plan that serves a call, if one does. All members ask the same and get the same answer. */
@@ -266,6 +269,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     });
     try {
       room.take(this, loaded.demand);
+      if (this.#meetings.includes(slot)) this.copies.load();
       return loaded;
     } catch (error) {
       loaded.close();
@@ -425,13 +429,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   }
 
   #copyServing(choice: Choice, plan: ExecutionPlan): SlotServing {
-    const copies = PlanCopies.of(plan);
-    if (copies === undefined) {
-      const instead = "name one that copies from inputs to outputs and does nothing else, such as direct-all-gather";
-      throw new UnsupportedError(`${choice.served.label}, by copy engines`, instead);
-    }
+    const copies = copiesOf(choice.served, plan);
     const refused = this.#refusedOf(choice);
-    return new CopyServing({ slot: this.#meeting(), group: this.copies, choice, copies, refused });
+    return new CopyServing({ slot: this.meeting(true), group: this.copies, choice, copies, refused });
   }
 
   #refusedOf(choice: Choice): (why: string) => void {
@@ -446,15 +446,17 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return this.#copies;
   }
 
-  /** Where members meet before and behind copies. */
-  #meeting(): PlanSlot {
-    if (this.#meetingSlot === undefined) {
+  /** Where members meet before and behind copies: of calls that NCCL can serve too, or of others. */
+  meeting(isReplaceable: boolean): PlanSlot {
+    const which = isReplaceable ? 0 : 1;
+    let slot = this.#meetings[which];
+    if (slot === undefined) {
       const kind = FIRST_PLAN_KIND + this.#numKinds++;
-      const parts = { kind, ...meetingOf(this.#parts.size), dtype: "u8", maxBytes: 0, isReplaceable: true } as const;
-      this.#meetingSlot = new PlanSlot(this, parts);
-      this.#slots.set(kind, this.#meetingSlot);
+      slot = new PlanSlot(this, { kind, ...meetingOf(this.#parts.size), dtype: "u8", maxBytes: 0, isReplaceable });
+      this.#meetings[which] = slot;
+      this.#slots.set(kind, slot);
     }
-    return this.#meetingSlot;
+    return slot;
   }
 }
 

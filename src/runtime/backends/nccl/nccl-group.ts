@@ -158,6 +158,7 @@ export class NcclGroup implements GroupDriver {
     this.#checkWarm(prepared.slot.kind, "run");
     const [source, target] = prepared.storages;
     recording.add({ arrival: prepared.arrival, source, target });
+    this.#meet(prepared.parts.meets, "run");
     prepared.launch(options.target(this.#queue.handle.comm ?? 0n));
     return this.#recorded(prepared.arrival, "run") as PendingWork<Tensor | undefined>;
   }
@@ -309,7 +310,7 @@ export class NcclGroup implements GroupDriver {
     }
     recording.add(prepared);
     if (this.#context.registers) keepMemory(prepared);
-    this.#meet(prepared);
+    this.#meet(meetingOf(prepared.call), op);
     const composed = isComposed(prepared.call, this.#rank.library);
     const status = this.issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
     this.#rank.library.check("capture", status, this.#queue.handle.comm);
@@ -317,12 +318,11 @@ export class NcclGroup implements GroupDriver {
   }
 
   /** Members tell each other what a captured call has to know of them: they all capture it. */
-  #meet({ call }: Prepared): void {
-    const meets = meetingOf(call);
+  #meet(meets: EntryParts["meets"], op: string): void {
     if (meets === undefined) return;
     const { device } = this.#rank.at;
     // Other groups go on meanwhile: a member may wait for them before it captures.
-    device.relaxed(() => device.waiting?.until(meets, `capture of ${call.op}`, { failure: () => this.failure }));
+    device.relaxed(() => device.waiting?.until(meets, `capture of ${op}`, { failure: () => this.failure }));
   }
 
   /** The work of a call that went into a graph. */

@@ -18,6 +18,7 @@ import { asTensor, hashNumbers, type Operand, type PlanCall, packCall } from "..
 import type { DeviceStorage } from "../../device/index.ts";
 import type { TunedRun } from "../../executor/internal.ts";
 import type { Arrival } from "../../progress/index.ts";
+import { copiesOfProgram, keptShape } from "./copy-serving.ts";
 import type { GroupPlans } from "./group-plans.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
@@ -50,8 +51,9 @@ export function prepareRun(
   const size = sizeOf(dtype);
   const bytes = Math.max(call.inputCount, call.outputCount) * size;
   const named = typeof op === "string" ? op : ("preMulSum" as const);
+  const copies = copiesOfProgram(plan, choice, { partBytes, interprocess: plans.interprocess });
   const shape = { dtype, op: named, ...plans.kernelShape(choice, plan, partBytes) };
-  const slot = plans.program(plan, hash, shape, partBytes);
+  const slot = copies === undefined ? plans.program(plan, hash, shape, partBytes) : plans.meeting(false);
   const staged: Staged[] = [];
   try {
     const { input, output, result } = buffersOf(context, call, staged);
@@ -65,13 +67,25 @@ export function prepareRun(
       ),
       hashed: () => `plan ${plan.name ?? ""} (${hash}), ${opinion}`,
     };
+    const label = choice?.served.label ?? plan.name ?? "the plan";
+    const copied = copies && {
+      copies,
+      label,
+      hash: extra | 0,
+      input,
+      output,
+      partBytes,
+      kept: keptShape(choice?.served),
+    };
     const launch = (at: CallTarget) => {
       const { loaded } = slot;
       if (loaded === undefined) return;
       if (choice !== undefined) choice.calls++;
-      if (scalar !== undefined) loaded.scalar = scalar;
+      if (scalar !== undefined && copied === undefined) loaded.scalar = scalar;
       const copiesBack = staged.some(({ after }) => after !== undefined);
-      loaded.launch(at.owner, input, output, partBytes, copiesBack ? undefined : at.ends);
+      const ends = copiesBack ? undefined : at.ends;
+      if (copied === undefined) loaded.launch(at.owner, input, output, partBytes, ends);
+      else plans.copies.launch(copied, loaded, { ...at, ends });
       for (const { after } of staged) after?.();
     };
     const storages = staged.flatMap(({ storage }) => storage ?? []);
@@ -84,6 +98,8 @@ export function prepareRun(
         launch(target());
         return 0;
       },
+      // What was not opened is not run.
+      meets: copied && (() => slot.loaded === undefined || plans.copies.meets(copied)),
       refusal: () => slot.refusal,
       finish: staged.flatMap(({ finish }) => finish ?? []),
       value: () => result,

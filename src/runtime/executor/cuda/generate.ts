@@ -96,7 +96,7 @@ export interface GeneratedKernel {
   readonly reachesBuffers: boolean;
 }
 
-const KERNEL_ENTRY = "chorale_plan";
+export const KERNEL_ENTRY = "chorale_plan";
 
 /**
  * Writes the kernel of a plan.

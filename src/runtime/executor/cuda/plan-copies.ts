@@ -6,6 +6,8 @@
 import {
   type BufferKind,
   type BufferLayout,
+  bodyOf,
+  type ChannelKind,
   chunkBytesOf,
   type ExecutionPlan,
   pieces,
@@ -36,6 +38,9 @@ export interface PlanCopy {
   readonly sizeBytes: number;
 }
 
+/** What was found of plans. */
+const KNOWN = new WeakMap<ExecutionPlan, PlanCopies | "none">();
+
 export class PlanCopies {
   readonly #plan: ExecutionPlan;
   /** By the rank that does them. */
@@ -50,6 +55,15 @@ export class PlanCopies {
 
   /** @returns undefined for a plan that does anything else, or reads what it writes */
   static of(plan: ExecutionPlan): PlanCopies | undefined {
+    let known = KNOWN.get(plan);
+    if (known === undefined) {
+      known = PlanCopies.#find(plan) ?? "none";
+      KNOWN.set(plan, known);
+    }
+    return known === "none" ? undefined : known;
+  }
+
+  static #find(plan: ExecutionPlan): PlanCopies | undefined {
     if (plan.collective.inPlace || (plan.collective.custom?.aliases ?? []).length > 0) return undefined;
     const written = new Set<string>();
     const copies: ChunkCopy[][] = [];
@@ -73,6 +87,11 @@ export class PlanCopies {
     return new PlanCopies(plan, copies);
   }
 
+  /** Whether any rank copies from or to another. */
+  get reachesPeers(): boolean {
+    return this.#copies.some((own, by) => own.some(({ from, to }) => from.rank !== by || to.rank !== by));
+  }
+
   /** Which buffers of a rank its peers read or write. */
   reached(rank: number): { readonly input: boolean; readonly output: boolean } {
     const others = this.#copies.flatMap((copies, by) => (by === rank ? [] : copies));
@@ -82,13 +101,16 @@ export class PlanCopies {
     };
   }
 
+  /** Bytes of a rank's buffer, of parts of `partBytes`. */
+  sizeOf(rank: number, buffer: "input" | "output", partBytes: number): number {
+    return this.#layoutOf({ rank, buffer }, partBytes).totalBytes;
+  }
+
   /** What a rank copies, of parts of `partBytes`. */
   of(rank: number, partBytes: number): readonly PlanCopy[] {
     if (this.#known?.partBytes !== partBytes) {
-      this.#known = {
-        partBytes,
-        copies: this.#copies.map((own) => own.flatMap((one) => this.#inBytes(one, partBytes))),
-      };
+      const copies = this.#copies.map((own) => joined(own.flatMap((one) => this.#inBytes(one, partBytes))));
+      this.#known = { partBytes, copies };
     }
     return this.#known.copies[rank] ?? [];
   }
@@ -109,7 +131,7 @@ export class PlanCopies {
     return found;
   }
 
-  #layoutOf({ rank, buffer }: End, partBytes: number): BufferLayout {
+  #layoutOf({ rank, buffer }: Pick<End, "rank" | "buffer">, partBytes: number): BufferLayout {
     const shape = shapeOf(this.#plan);
     const { chunks, segments } = this.#plan.ranks[rank]![buffer];
     const chunkBytes = chunkBytesOf(shape, partBytes);
@@ -123,6 +145,33 @@ export class PlanCopies {
     };
   }
 }
+
+/** Copies as few as may be: those of strands that share a part lie beside each other. */
+function joined(copies: readonly PlanCopy[]): readonly PlanCopy[] {
+  const found: PlanCopy[] = [];
+  const inOrder = copies.toSorted(
+    (a, b) => a.to.rank - b.to.rank || a.from.rank - b.from.rank || a.to.offset - b.to.offset,
+  );
+  for (const one of inOrder) {
+    const last = found.at(-1);
+    const follows = (["from", "to"] as const).every(
+      (end) => last?.[end].rank === one[end].rank && last[end].offset + last.sizeBytes === one[end].offset,
+    );
+    if (last === undefined || !follows) found.push(one);
+    else found[found.length - 1] = { ...last, sizeBytes: last.sizeBytes + one.sizeBytes };
+  }
+  return found;
+}
+
+/** Whether all that a plan's ranks move between them goes through port channels, which is what copy engines are for. */
+export function usesPortsAlone(plan: ExecutionPlan): boolean {
+  const kinds = plan.ranks.flatMap(({ strands }) =>
+    strands.flatMap(({ ops }) => ops.flatMap(bodyOf).flatMap((op): ChannelKind[] => remoteKindOf(op))),
+  );
+  return kinds.length > 0 && kinds.every((kind) => kind === "port");
+}
+
+const remoteKindOf = (op: SimpleOp): ChannelKind[] => (op.kind === "put" || op.kind === "get" ? [op.channelKind] : []);
 
 const SYNCHRONISE: ReadonlySet<SimpleOp["kind"]> = new Set([
   "nop",

@@ -1,0 +1,54 @@
+import { runConformance } from "chorale/conformance";
+import type { ChoiceDocument } from "chorale/executor";
+import { afterAll, describe, expect, it } from "vitest";
+import { available, library } from "../helpers/cuda-worlds.ts";
+import { fakeGpuFolder } from "../helpers/fake-gpu.ts";
+import { failuresOf } from "./failures.ts";
+
+const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const USES = {
+  all_gather: "direct-all-gather*2@copies.32",
+  all_to_all: "direct-all-to-all@copies",
+  broadcast: "direct-broadcast@copies",
+  gather: "direct-gather@copies",
+  scatter: "direct-scatter@copies",
+} as const;
+const choices: ChoiceDocument = {
+  schemaVersion: 1,
+  source: "test",
+  date: "2026-11-29",
+  tables: Object.entries(USES).map(([collective, use]) => ({
+    backend: "cuda",
+    collective: collective as keyof typeof USES,
+    ranks: [2, 8],
+    rows: [{ fromBytes: 0, use }],
+  })),
+};
+
+describe.skipIf(!available)("the cuda backend with copy engines, over a stand-in library (needs g++)", () => {
+  const folder = fakeGpuFolder();
+  afterAll(() => folder.remove());
+
+  it.each([
+    ["thread", [2, 3]],
+    ["process", [2]],
+  ] as const)("moves as the reference says, ranks as %s", { timeout: 600_000 }, async (isolation, ranks) => {
+    const result = await runConformance({
+      backend: "cuda",
+      backendOptions: { choices },
+      isolation,
+      only: "data",
+      seed,
+      ranks,
+      filter: "count=uneven",
+      env: {
+        CHORALE_CUDA_LIBRARY: library,
+        CHORALE_NCCL_LIBRARY: library,
+        CHORALE_NVRTC_LIBRARY: library,
+        ...(isolation === "process" && { FAKE_GPU_FOLDER: folder.path }),
+      },
+    });
+    expect(failuresOf(result)).toEqual([]);
+    expect(result.numPassed).toBeGreaterThan(20);
+  });
+});
