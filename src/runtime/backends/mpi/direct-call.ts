@@ -3,7 +3,7 @@
  * and when all have, each takes what it is to have straight from the others' inputs, with no copy on the way. Where a tensor of one
  * rank lies elsewhere, or its result overlaps what the others are to read, all ranks see that, and the call is made otherwise.
  */
-import { sizeOf } from "../../../core/index.ts";
+import { AbortedError, sizeOf } from "../../../core/index.ts";
 import type { MemoryCopy } from "../../../foreign/native/index.ts";
 import { isReadableMeanwhile } from "../../memory/index.ts";
 import type { Arrival } from "../../progress/index.ts";
@@ -131,9 +131,15 @@ export class DirectCall implements Activity {
     else if (this.#isShared) yield* this.#takeTogether(inputs, copy);
     else yield* this.#take(inputs, copy);
     if (!this.#sharesApart) yield* this.#meet();
-    // What was read of a member that has failed meanwhile may be anything. The failure comes from that member. And so may what others
-    // wrote where this rank does not see it any more, as another call has taken its tensors out of their reach.
-    while (this.#meeting.someWithdrew || this.#group.arena.room.isKept) yield;
+    // What was read of a member that has failed meanwhile may be anything. The failure comes from that member.
+    while (this.#meeting.someWithdrew) yield;
+    if (!this.#group.arena.room.isKept) return;
+    // So may what others wrote where this rank does not see it any more. Whoever goes on with calls of other groups must not hear of it.
+    this.#group.arena.running.delete(this);
+    yield;
+    throw new AbortedError(
+      "this call's tensors were taken out of the other ranks' reach: another group of this rank failed while a rank that wrote to them was stopped",
+    );
   }
 
   /** Which half of what takes turns is the call's. */
