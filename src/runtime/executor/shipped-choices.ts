@@ -31,7 +31,7 @@ const ONE_PASS: readonly (readonly [CollectiveName, use: string, fromOfTwo: numb
   ["all_to_all", "one-pass-all-to-all", 4 * KI, 8 * KI],
   ["broadcast", "one-pass-broadcast", 4 * KI, 32 * KI],
   ["scatter", "one-pass-scatter", 32 * KI, 64 * KI],
-  ["gather", "direct-gather", 16 * KI, 32 * KI],
+  ["gather", "direct-gather", 32 * KI, 32 * KI],
 ];
 const THREADS_PLANS: readonly ChoiceTable[] = ONE_PASS.flatMap(([collective, use, fromOfTwo, fromOfMore]) => {
   const table = (ranks: readonly [number, number], fromBytes: number): ChoiceTable => ({

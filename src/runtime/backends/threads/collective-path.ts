@@ -21,12 +21,11 @@ export function laneRoomBytes(n: number): number {
 }
 
 /**
- * Up to how many bytes a part goes as the message where it lies: who receives it takes it from there, so that only the ranks that
- * send wait for the end. -1: never.
+ * Up to how many bytes a part goes straight from the caller's buffer to the other's: messages say where they lie. Only the ranks
+ * that need one wait for the end. -1: never.
  */
 export function directLimitBytes(op: WireOp, n: number): number {
-  // Of a gather the root's copies are what takes long, either way (bench/results/threads-must-show-2026-11-29.md).
-  return op === "scatter" && n >= 2 && n <= MAX_RING_RANKS ? DIRECT_BYTES : -1;
+  return (op === "scatter" || op === "gather") && n >= 2 && n <= MAX_RING_RANKS ? DIRECT_BYTES : -1;
 }
 
 /** Up to how many bytes a part of this collective is sent eagerly in a group of `n`; -1: never. */

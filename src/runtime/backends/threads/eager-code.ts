@@ -6,7 +6,8 @@
  * everybody, which need no acknowledgement: who writes the next but one has heard that all have read this one.
  *
  * A sender is done when its data is in a ring, so roots do not wait for receivers; it waits where a ring is full. A larger part of
- * a scatter stays where it is: its message is its address, and who sent it waits until it was taken. A call
+ * a scatter stays where it is: its message is its address, and who sent it waits until it was taken. Larger parts of a gather are
+ * written to where the root's message says, all at the same time. A call
  * does what the member's task says (`TASK` in layout.ts), and keeps how far it is, so that it can be called again with
  * the same arguments after any wait.
  *
@@ -14,7 +15,7 @@
  * call differs from ours.
  */
 import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/internal.ts";
-import { COPY_ENTRY, ENTRY, GROUP, LINE, MEMBER, RANK, RING, TASK, WAY } from "./layout.ts";
+import { COPY_ENTRY, DIRECT, ENTRY, GROUP, LINE, MEMBER, RANK, RING, TASK, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;
 /** The status of a call that has not begun: see `ProtocolExports.eagerCall`. */
@@ -64,6 +65,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
       const [member, task, seq, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
       const [stage, status, flag] = f.locals("i32", "i32", "i64");
       const setting = (field: number) => f.get(task).mem("i32.load", field);
+      const isDirect = (how: number) => setting(TASK.direct).i32(how).op("i32.eq");
       const ringSleepers = () => {
         f.get(member).mem("i32.load", MEMBER.sleepers).mem("i64.atomic.load").op("i64.eqz", "i32.eqz");
         f.if(() => f.get(member).call(parts.ring));
@@ -83,9 +85,15 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
         f.if(() => send(f, task, flag, spins, parts, () => leaveAt(STAGE.begun)));
         setting(TASK.postBytes);
         f.if(() => post(f, member, task, flag, spins, parts, () => leaveAt(STAGE.begun)));
-        // Where nobody answers, nobody else will wake them.
+        // Where nobody answers, or not without this message, nobody else will wake them.
         setting(TASK.numReceives).op("i32.eqz");
+        isDirect(DIRECT.bring).op("i32.or");
         f.if(ringSleepers);
+        isDirect(DIRECT.bring);
+        f.if(() => {
+          setting(TASK.postBytes);
+          f.if(() => f.get(member, task, task).mem("i32.load", TASK.output).call(finish));
+        });
       });
       setting(TASK.numReceives);
       f.if(() => receive(f, member, task, flag, spins, () => leaveAt(STAGE.sent)));
@@ -98,14 +106,17 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
             leaveAt(STAGE.sent);
           });
         },
-        () => f.get(member, task, task).mem("i32.load", TASK.output).call(finish),
+        () => {
+          isDirect(DIRECT.bring).op("i32.eqz");
+          f.if(() => f.get(member, task, task).mem("i32.load", TASK.output).call(finish));
+        },
       );
       setting(TASK.numReceives);
       f.if(() => {
         take(f, task, seq);
         ringSleepers();
       });
-      setting(TASK.isDirect);
+      isDirect(DIRECT.take);
       f.if(() => {
         setting(TASK.numReceives).op("i32.eqz");
         f.if(() => awaitTaken(f, member, task, spins, () => leaveAt(STAGE.sent)));
@@ -157,15 +168,15 @@ function eachPeer(f: FunctionBuilder, at: Local, left: Local, peer: Local, body:
   });
 }
 
-/** Loads what the call's rings are like into locals. */
-function ringOf(f: FunctionBuilder, task: Local) {
+/** Loads what the rings are like through which a call sends, or receives, into locals. */
+function ringOf(f: FunctionBuilder, task: Local, from: number = TASK.way) {
   const way = f.local("i32");
   const field = (offset: number) => {
     const local = f.local("i32");
     f.get(way).mem("i32.load", offset).set(local);
     return local;
   };
-  f.get(task).mem("i32.load", TASK.way).set(way);
+  f.get(task).mem("i32.load", from).set(way);
   return { field };
 }
 
@@ -222,7 +233,7 @@ function send(f: FunctionBuilder, task: Local, flag: Local, spins: Local, parts:
   const [from] = f.locals("i32");
   f.get(task).mem("i32.load", TASK.input).get(peer, task).mem("i32.load", TASK.inputStride);
   f.op("i32.mul", "i32.add").set(from);
-  f.get(task).mem("i32.load", TASK.isDirect);
+  f.get(task).mem("i32.load", TASK.direct);
   f.if(
     () => f.get(slot, from).mem("i32.store", RING.address),
     () => data().get(from, task).mem("i32.load", TASK.partBytes).call(parts.copy),
@@ -230,14 +241,21 @@ function send(f: FunctionBuilder, task: Local, flag: Local, spins: Local, parts:
   show(flag);
 }
 
-/** (member, task, flag, spins) -> status: sends what came and this member's own part, reduced or one behind the other. */
+/**
+ * (member, task, flag, spins) -> status: sends what came and this member's own part, reduced or one behind the other; or brings its
+ * part to where the one that it sends to said, and tells it so.
+ */
 function addRelay(module: ModuleBuilder, finish: FunctionBuilder): FunctionBuilder {
   return module.function({ params: ["i32", "i32", "i64", "i32"], results: ["i32"] }, (f) => {
     const [member, task, flag, spins] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-    const { awaitSlot, data, show } = laneOf(f, task, spins);
+    const { peer, awaitSlot, data, show } = laneOf(f, task, spins);
+    const [to] = f.locals("i32");
     awaitSlot(() => f.op("return"));
-    f.get(member, task);
-    data().call(finish);
+    data().set(to).get(task).mem("i32.load", TASK.direct);
+    f.if(() =>
+      f.get(member).mem("i32.load", MEMBER.inTable).get(peer).i32(2).op("i32.shl", "i32.add").mem("i32.load").set(to),
+    );
+    f.get(member, task, to).call(finish);
     show(flag);
     f.i32(0);
   });
@@ -287,9 +305,12 @@ function post(
   );
   f.get(ring);
   slotAt(f, sent, mask, slotBytes);
-  f.set(slot).get(task).mem("i32.load", TASK.isDirect);
+  f.set(slot).get(task).mem("i32.load", TASK.direct).tee(who);
   f.if(
-    () => f.get(slot, task).mem("i32.load", TASK.input).mem("i32.store", RING.address),
+    () => {
+      f.get(slot).get(task).mem("i32.load", TASK.input).get(task).mem("i32.load", TASK.output);
+      f.get(who).i32(DIRECT.take).op("i32.eq", "select").mem("i32.store", RING.address);
+    },
     () => {
       f.get(slot).i32(RING.data).op("i32.add").get(task).mem("i32.load", TASK.input);
       f.get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
@@ -307,13 +328,13 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
   const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
   const [table, taken, own] = f.locals("i32", "i32", "i32");
   const [theirs, last, seen, dense, place, direct] = f.locals("i32", "i32", "i64", "i32", "i32", "i32");
-  const { field } = ringOf(f, task);
+  const { field } = ringOf(f, task, TASK.wayIn);
   f.get(task).mem("i32.load", TASK.isDense).set(dense);
   const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
   const [mask, states] = [field(WAY.mask), field(WAY.state)];
   f.get(member).mem("i32.load", MEMBER.inTable).set(table);
   f.get(task).mem("i32.load", TASK.ownOffset).set(own);
-  f.get(task).mem("i32.load", TASK.isDirect).set(direct);
+  f.get(task).mem("i32.load", TASK.direct).set(direct);
   f.get(task).mem("i32.load", TASK.receiveList).set(at);
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
   const leaveAsOther = () => {
@@ -354,7 +375,7 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
 /** Counts the messages of a call as taken, and tells their senders now and then. */
 function take(f: FunctionBuilder, task: Local, seq: Local): void {
   const [at, left, peer, state, taken] = f.locals("i32", "i32", "i32", "i32", "i32");
-  const { field } = ringOf(f, task);
+  const { field } = ringOf(f, task, TASK.wayIn);
   const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
   f.get(task).mem("i32.load", TASK.receiveList).set(at);
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
@@ -363,7 +384,7 @@ function take(f: FunctionBuilder, task: Local, seq: Local): void {
     f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
     f.get(state, seq).mem("i32.store", RING.takenStamp);
     f.get(taken).i32(RING.acknowledgeEvery - 1);
-    f.op("i32.and", "i32.eqz").get(task).mem("i32.load", TASK.isDirect).op("i32.or");
+    f.op("i32.and", "i32.eqz").get(task).mem("i32.load", TASK.direct).i32(DIRECT.take).op("i32.eq", "i32.or");
     f.get(acks).i32(0).op("i32.ne", "i32.and");
     f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).release("i32"));
   });

@@ -2,12 +2,15 @@
  * Small collectives as messages, and meetings by dissemination: with more cores promised than there are, so that groups of
  * every size take the ways that they take on large hosts.
  */
+import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
+import { ranksHere } from "../../../../test/helpers/ranks-here.ts";
 import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 import type { MismatchError } from "../../../core/index.ts";
 import { eagerLimitBytes, MAX_FLAT_RANKS } from "./collective-path.ts";
-import { linksOf } from "./layout.ts";
+import { rankBlock } from "./host.ts";
+import { linksOf, RANK } from "./layout.ts";
 import { meetingTable } from "./meeting-code.ts";
 
 const MANY_CORES = { attach: { timeoutMs: 20_000, cores: 256 } } as const;
@@ -123,7 +126,7 @@ describe.each([2, ...spread([3, 5], 2), 9])("small collectives of %i ranks", (n)
     expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => []));
   });
 
-  it("leave larger parts of scatters where they are until those were taken", async () => {
+  it("take larger parts of scatters from where they are, and bring those of gathers", async () => {
     const outcomes = await onRanks(
       n,
       async ({ backend, comm, rank, turn, data: [counts] }) => {
@@ -284,4 +287,24 @@ describe.each([2, ...spread([3, 5], 2), 9])("small collectives of %i ranks", (n)
     );
     expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => ["MISMATCH", true]));
   });
+});
+
+it("the root of a gather wakes those who wait to bring their parts before it waits itself", async () => {
+  const { a, b } = ranksHere(2);
+  const [part, own, whole] = [a.tensor("u8", [4096]), b.tensor("u8", [4096]), b.tensor("u8", [8192])];
+  part.data.fill(1);
+  own.data.fill(2);
+  // The first call of a kind goes the other way until the rings are there.
+  await Promise.all([a.world.gather(part, { root: 1 }), b.world.gather(own, { root: 1, output: whole })]);
+  whole.data.fill(0);
+  const brought = a.world.gather(part, { root: 1 });
+  // On the turns after its call it goes to sleep.
+  for (let i = 0; i < 3; i++) await turn();
+  const words = new Int32Array(part.data.buffer);
+  const doorbell = (rankBlock(0) + RANK.doorbell) / 4;
+  const before = words[doorbell];
+  const gathered = b.world.gather(own, { root: 1, output: whole });
+  expect(words[doorbell]).not.toBe(before);
+  await Promise.all([brought, gathered]);
+  expect([whole.data[0], whole.data[4095], whole.data[4096]]).toEqual([1, 1, 2]);
 });

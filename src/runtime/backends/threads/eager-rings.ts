@@ -8,7 +8,7 @@ import { WIRE_OPS } from "../../comm/index.ts";
 import { directLimitBytes, eagerLimitBytes, laneRoomBytes, ROOM_BYTES } from "./collective-path.ts";
 import { FINISH } from "./eager-code.ts";
 import type { Heap } from "./heap.ts";
-import { COPY_ENTRY, GROUP, LINE, MEMBER, type memberLayout, RING, TASK, WAY } from "./layout.ts";
+import { COPY_ENTRY, DIRECT, GROUP, LINE, MEMBER, type memberLayout, RING, TASK, WAY } from "./layout.ts";
 import { childrenOf, fitsRelays, heldBy, LEAST_TREE_RANKS, parentOf, RELAYED_KERNELS } from "./relay-tree.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
@@ -133,7 +133,7 @@ export class EagerRings {
     const { size: n, me, words } = this.#engine;
     const isRoot = root === me;
     const isDirect = bytes > this.#eagerLimits[code]!;
-    words[(task.at + TASK.isDirect) / 4] = Number(isDirect);
+    words[(task.at + TASK.direct) / 4] = isDirect ? (op === "gather" ? DIRECT.bring : DIRECT.take) : DIRECT.no;
     switch (op) {
       case "all_reduce":
         this.#exchange(task, bytes, 0, kernel);
@@ -166,10 +166,11 @@ export class EagerRings {
           });
         return true;
       case "gather":
-        this.#collect(task, root, FINISH.copies, isDirect);
+        if (isDirect) this.#bring(task, root);
+        else this.#collect(task, root, FINISH.copies);
         return true;
       case "reduce":
-        this.#collect(task, root, kernel, isDirect);
+        this.#collect(task, root, kernel);
         return true;
       default:
         return false;
@@ -187,13 +188,11 @@ export class EagerRings {
   }
 
   /** A root hears of all: through others where there are many, or else it has to read from each of them in each call. */
-  #collect(task: Task, root: number, finish: number, isDirect: boolean): void {
+  #collect(task: Task, root: number, finish: number): void {
     const { size: n, me } = this.#engine;
     const { bytes } = task;
     const isTree =
-      n >= LEAST_TREE_RANKS &&
-      !isDirect &&
-      (finish === FINISH.copies ? fitsRelays(bytes, n) : RELAYED_KERNELS.has(finish));
+      n >= LEAST_TREE_RANKS && (finish === FINISH.copies ? fitsRelays(bytes, n) : RELAYED_KERNELS.has(finish));
     // Counted from the root.
     const own = (me - root + n) % n;
     const rankOf = (place: number) => (place + root) % n;
@@ -222,6 +221,23 @@ export class EagerRings {
     });
   }
 
+  /** A root says where its result is, and all others write their parts there. */
+  #bring(task: Task, root: number): void {
+    const { me } = this.#engine;
+    const { bytes } = task;
+    const isRoot = me === root;
+    this.#copy(task, me, 0, (isRoot ? me : 0) * bytes, bytes);
+    this.#set(task, {
+      way: isRoot ? RINGS : LANES,
+      wayIn: isRoot ? LANES : RINGS,
+      postBytes: isRoot ? bytes : 0,
+      sendTo: isRoot ? -1 : root,
+      from: isRoot ? this.#others : [root],
+      ownOffset: isRoot ? 0 : me * bytes,
+      relays: !isRoot,
+    });
+  }
+
   #copy(task: Task, place: number, from: number, to: number, bytes: number): void {
     const at = (task.at + this.#inner.taskCopies + task.numCopies++ * COPY_ENTRY.sizeBytes) / 4;
     this.#engine.words.set([place, from, to, bytes], at);
@@ -231,10 +247,12 @@ export class EagerRings {
     task: Task,
     call: {
       readonly way: number;
+      readonly wayIn?: number;
       readonly sendTo?: number;
       readonly postBytes?: number;
       readonly from: readonly number[];
       readonly stride?: number;
+      readonly ownOffset?: number;
       readonly finish?: number;
       readonly relays?: boolean;
       readonly isDense?: boolean;
@@ -245,7 +263,9 @@ export class EagerRings {
     const set = (field: number, value: number) => {
       words[(task.at + field) / 4] = value;
     };
-    set(TASK.way, member + this.#inner.ways + way * WAY.sizeBytes);
+    const wayAt = (kind: number) => member + this.#inner.ways + kind * WAY.sizeBytes;
+    set(TASK.way, wayAt(way));
+    set(TASK.wayIn, wayAt(call.wayIn ?? way));
     set(TASK.sendTo, sendTo);
     set(TASK.sendsOwn, Number(sendTo >= 0 && !relays));
     set(TASK.relays, Number(relays));
@@ -256,7 +276,7 @@ export class EagerRings {
     set(TASK.receiveList, list);
     set(TASK.numReceives, from.length);
     set(TASK.postBytes, postBytes);
-    set(TASK.ownOffset, me * stride);
+    set(TASK.ownOffset, call.ownOffset ?? me * stride);
     set(TASK.inputStride, stride);
     set(TASK.partBytes, task.bytes);
     set(TASK.finish, finish);

@@ -155,7 +155,7 @@ export const MEMBER = {
 } as const;
 /** What a member does in a small collective (eager-code.ts). One for each operation: programs repeat themselves. */
 export const TASK = {
-  /** Which rings it uses. */
+  /** Through which rings it sends. */
   way: 0,
   /** The member to whose lane something is sent. */
   sendTo: 4,
@@ -179,8 +179,10 @@ export const TASK = {
   /** What is copied where nothing is reduced (`COPY_ENTRY`). */
   copies: 48,
   numCopies: 52,
-  /** 1: a message is the place of the data, from which its receiver takes it; whoever sent it waits for that. */
-  isDirect: 56,
+  /** Whether messages have no data, but say where it is (`DIRECT`). */
+  direct: 56,
+  /** Through which rings it receives. */
+  wayIn: 60,
   /** The call, in the order of a slot from `SLOT.call` on. */
   call: 64,
   count: 68,
@@ -189,6 +191,11 @@ export const TASK = {
   output: 80,
   sizeBytes: 96,
 } as const;
+/**
+ * Messages without data: they say where it is, and whoever sent it waits until it was taken; or where it is to go, and those that
+ * bring it there say so.
+ */
+export const DIRECT = { no: 0, take: 1, bring: 2 } as const;
 /** Of how many operations some calls are small. */
 const NUM_TASKS = 8;
 /** One copy of a small collective: from an entry of the table of inputs and an offset to an offset in the output. */
