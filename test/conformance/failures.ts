@@ -5,8 +5,6 @@ import type { ConformanceResult } from "chorale/conformance";
  * 1,000 interleavings and programs of 3,000 calls on all of them.
  */
 export const FEW = { interleavings: 8, programCalls: 10, maxRanks: 5 } as const;
-/** Why {@link FEW} leaves out the random program of 8 ranks. */
-export const TOO_MANY_RANKS = "8 ranks, and 5 are the most that was asked for";
 
 /** Failures as text, so that an assertion shows all there is to know. */
 export function failuresOf(result: ConformanceResult): string[] {
