@@ -27,6 +27,7 @@ import { NumberWriter, shapesOf } from "./strand-shapes.ts";
 import {
   type DataStep,
   hasPackets,
+  hearsScratchPeers,
   oneChunkEach,
   type RankSteps,
   reachesBuffers,
@@ -231,7 +232,12 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       // A rank in which a strand meets the others ends no launch before they have begun it.
       meetsAtEnd: meets && !ranks.every(({ strands }, rank) => (meetsAll ? strands.length > 0 : isReaching[rank])),
       parts,
-      resizes: relaunches && (usesScratch || usesPackets),
+      meetsWhen:
+        !relaunches || !(usesScratch || usesPackets)
+          ? undefined
+          : numSlots === 2 && hearsScratchPeers(ranks)
+            ? "L.part == 0"
+            : "isResized(L, last)",
       runsAhead,
       numSlots,
       team,
@@ -329,8 +335,11 @@ interface KernelEnds {
   /** Some rank has no strand that waits for the others to begin: no peer may be two launches ahead. */
   readonly meetsAtEnd: boolean;
   readonly parts: boolean;
-  /** Ranks meet where the size is another than in the launch before. */
-  readonly resizes: boolean;
+  /**
+   * When ranks meet before they write scratch, as C++: where the size is another than in the launch before, unless each hears of
+   * the others in every launch that has bytes.
+   */
+  readonly meetsWhen: string | undefined;
   /** Ranks wait for each other as slots of scratch say. */
   readonly runsAhead: boolean;
   readonly numSlots: number;
@@ -341,7 +350,7 @@ interface KernelEnds {
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, meetsAtEnd, parts, resizes, runsAhead, numSlots, team }: KernelEnds,
+  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team }: KernelEnds,
 ): string {
   const block = team === 1 ? "strand" : "block";
   const lines = [
@@ -349,7 +358,7 @@ function kernel(
     `  const int rank = (int)L.rank, ${team === 1 ? "strand = (int)blockIdx.x" : "block = (int)blockIdx.x, strand = block / TEAM"};`,
     `  const uint4 last = loadPacket16(blockState(L, ${block}));`,
     "  const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);",
-    ...(resizes ? ["  if (isResized(L, last)) meetAfterResize(L, launch);"] : []),
+    ...(meetsWhen === undefined ? [] : [`  if (${meetsWhen}) meetAfterResize(L, launch);`]),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", `  if (${block} == 0) greet(L, launch);`] : []),
     ...(runsAhead ? [`  if (${block} == 0) tellBegun(L, rank, launch);`] : []),
     `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,

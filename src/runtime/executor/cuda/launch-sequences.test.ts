@@ -64,6 +64,9 @@ const RELAUNCHED: readonly Case[] = [
   [library("one-shot-packet-all-reduce", 2), {}],
   [library("one-shot-packet-all-reduce", 2, 2), { packets: "lines" }],
   [twoAnswers(), {}],
+  [library("packet-all-gather", 3, 2), { packets: "lines" }],
+  [library("packet-reduce-scatter", 3, 2), {}],
+  [library("two-shot-packet-all-reduce", 3), { packets: "lines" }],
 ];
 
 /** Some ranks hear nothing back within a launch: they run ahead, as far as there are slots of scratch. */

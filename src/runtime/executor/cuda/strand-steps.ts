@@ -356,6 +356,44 @@ export function scratchPeers(ranks: readonly RankSteps[]): readonly ReadonlySet<
   );
 }
 
+/**
+ * Whether no rank ends a launch that has bytes before all peers have begun it that use scratch which it writes: each has sent it
+ * packets. Of a part's chunks the first alone has bytes at every size.
+ */
+export function hearsScratchPeers(ranks: readonly RankSteps[]): boolean {
+  const { from, to, places, perPlace } = DATA_NUMBERS;
+  const writers = new Map<string, Set<number>>();
+  const heard = ranks.map(() => new Set<number>());
+  const eachPlace = (visit: (rank: number, step: DataStep, place: Place, numbers: readonly number[]) => void) =>
+    ranks.forEach(({ strands }, rank) => {
+      for (const step of strands.flat())
+        if (step.kind === "data")
+          [...step.ins, ...step.outs].forEach((place, i) => {
+            visit(rank, step, place, step.numbers.slice(places + perPlace * i, places + perPlace * (i + 1)));
+          });
+    });
+  eachPlace((rank, step, place, [owner, , chunk]) => {
+    if (place.buffer !== "packets" || !step.outs.includes(place)) return;
+    for (let k = 0; k < step.numbers[to]! - step.numbers[from]!; k++) {
+      const key = `${owner} ${chunk! + k}`;
+      const known = writers.get(key) ?? new Set();
+      // What is passed on as it lies there says nothing of the launch that passes it on.
+      writers.set(key, known.add(step.raw ? -1 : rank));
+    }
+  });
+  const isNeverEmpty = (step: DataStep) =>
+    !step.windowed &&
+    step.parts === 1 &&
+    step.numbers[from] === 0 &&
+    [...step.ins, ...step.outs].every((place, i) => !isUser(place) || step.numbers[places + perPlace * i + 2] === 0);
+  eachPlace((rank, step, place, [owner, , chunk]) => {
+    const isAwaited = place.buffer === "packets" && step.ins.includes(place) && awaitsPackets(step);
+    const [writer, ...others] = writers.get(`${owner} ${chunk}`) ?? [];
+    if (isAwaited && writer !== undefined && others.length === 0 && isNeverEmpty(step)) heard[rank]!.add(writer);
+  });
+  return scratchPeers(ranks).every((peers, rank) => [...peers].every((peer) => heard[rank]!.has(peer)));
+}
+
 /** Packet operations of several chunks as one for each chunk: where lines of packets begin anew with every chunk. */
 export function oneChunkEach(steps: readonly Step[]): Step[] {
   const { places, perPlace, from, to } = DATA_NUMBERS;
