@@ -50,7 +50,7 @@ describe("the source", () => {
         const int rank = (int)L.rank, strand = (int)blockIdx.x;
         const uint4 last = loadPacket16(blockState(L, strand));
         const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);
-        if (isResized(L, last)) meetAfterResize(L, launch);
+        if (L.part == 0) meetAfterResize(L, launch);
         const i64 slot = launch & 1u;
         strand_0(L, rank, strand, launch, slot);
         __syncthreads();
@@ -59,6 +59,42 @@ describe("the source", () => {
       }
       "
     `);
+  });
+
+  it("meets before a launch of another size only where a rank may end without having heard of each peer", () => {
+    const meetsWhen = (name: string, numRanks: number) => {
+      const { source } = generateCuda(make(name, 2, numRanks), { dtype: "f32", relaunches: true, endsAlone: true });
+      return /if \((.*)\) meetAfterResize/.exec(source)?.[1];
+    };
+    const hearing = ["one-shot-packet-all-reduce", "packet-all-gather", "packet-reduce-scatter", "packet-all-to-all"];
+    for (const name of hearing)
+      for (const numRanks of [2, 3]) expect([name, meetsWhen(name, numRanks)]).toEqual([name, "L.part == 0"]);
+    // Of three ranks, the third reduces nothing of a small message: nobody hears of it.
+    expect(meetsWhen("two-shot-packet-all-reduce", 3)).toBe("isResized(L, last)");
+    // The root hears of nobody.
+    expect(meetsWhen("packet-broadcast", 2)).toBe("isResized(L, last)");
+  });
+
+  it("loads what is packed first before it waits for the number of the launch", () => {
+    const options = { dtype: "f32", relaunches: true, endsAlone: true } as const;
+    const own = (packets: "lines" | "words") =>
+      ownPart(generateCuda(make("packet-reduce-scatter", 2), { ...options, packets }).source);
+    expect(own("lines").split("\n").slice(0, 9).join("\n")).toMatchInlineSnapshot(`
+      "// Strands 0-1 of ranks 0-1.
+      __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
+                                               const i64 slot, const Unit first) {
+        // put (pack) rank 1 scratch[0] <- input[2] via memory 0  all-pairs.ts
+        {
+          i64 bytes = least(L.chunk, L.part - (strand * L.chunk));
+          const char* const in[] = {L.input + ((-1) * rank + 1) * L.part + strand * L.chunk};
+          char* const out[] = {L.window[(-1) * rank + 1] + L.packets + slot * L.packetsSlot + (2 * rank + strand) * L.packetChunk};
+          pack<1>(first, in[0], out, bytes, launch);"
+    `);
+    expect(/.*loadFirst.*\n.*blockState.*/.exec(own("lines"))?.[0]).toMatchInlineSnapshot(`
+      "  const Unit first = loadFirst(L.input + ((-1) * rank + 1) * L.part + strand * L.chunk, least(L.chunk, L.part - (strand * L.chunk)));
+        const uint4 last = loadPacket16(blockState(L, strand));"
+    `);
+    expect(own("words")).not.toContain("loadFirst");
   });
 
   it("has the meetings that the plan does not make itself", () => {

@@ -166,21 +166,25 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   );
   const numbers = new NumberWriter(numRanks);
   const shapes = shapesOf(ranks);
-  const bodies = shapes.map((shape, index) =>
-    new StrandWriter({
-      shape,
-      index,
-      numbers,
-      exact,
-      lines: hasLines,
-      lockSemaphores: isLocked,
-      hasBuffers: meets,
-      meetsAll,
-      team,
-      runsAhead,
-      op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
-    }).write(),
+  const writers = shapes.map(
+    (shape, index) =>
+      new StrandWriter({
+        shape,
+        index,
+        numbers,
+        exact,
+        lines: hasLines,
+        lockSemaphores: isLocked,
+        hasBuffers: meets,
+        meetsAll,
+        team,
+        runsAhead,
+        // Other strands would wait for what they do not need.
+        loadsFirst: format === "lines" && shapes.length === 1,
+        op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (options.op ?? own) : own),
+      }),
   );
+  const bodies = writers.map((writer) => writer.write());
   const blocks = ranks.map(({ strands }) => team * Math.max(1, strands.length));
   const constants = {
     NUM_RANKS: numRanks,
@@ -241,6 +245,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       runsAhead,
       numSlots,
       team,
+      first: writers[0]?.first,
     }),
   ];
   return {
@@ -345,17 +350,20 @@ interface KernelEnds {
   readonly numSlots: number;
   /** Blocks of a strand. */
   readonly team: number;
+  /** What loads that which all strands pack first. */
+  readonly first: string | undefined;
 }
 
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team }: KernelEnds,
+  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team, first }: KernelEnds,
 ): string {
   const block = team === 1 ? "strand" : "block";
   const lines = [
     "CHORALE_KERNEL chorale_plan(const __grid_constant__ Launch L) {",
     `  const int rank = (int)L.rank, ${team === 1 ? "strand = (int)blockIdx.x" : "block = (int)blockIdx.x, strand = block / TEAM"};`,
+    ...(first === undefined ? [] : [`  const Unit first = ${first};`]),
     `  const uint4 last = loadPacket16(blockState(L, ${block}));`,
     "  const u32 launch = last.x + 1, told = last.w + (L.done == nullptr ? 0u : 1u);",
     ...(meetsWhen === undefined ? [] : [`  if (${meetsWhen}) meetAfterResize(L, launch);`]),
@@ -363,8 +371,8 @@ function kernel(
     ...(runsAhead ? [`  if (${block} == 0) tellBegun(L, rank, launch);`] : []),
     `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,
   ];
-  const buffers = meets ? ", buffers" : "";
-  const call = (index: number) => `strand_${index}(L, rank, strand, launch, slot${buffers});`;
+  const more = `${meets ? ", buffers" : ""}${first === undefined ? "" : ", first"}`;
+  const call = (index: number) => `strand_${index}(L, rank, strand, launch, slot${more});`;
   // Which code a strand has: mostly the same on all ranks.
   const most = Math.max(0, ...ranks.map(({ strands }) => strands.length));
   const shapeAt = (rank: number, strand: number) =>

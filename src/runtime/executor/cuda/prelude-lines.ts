@@ -15,18 +15,46 @@ __device__ __forceinline__ Unit flags(u32 flag) {
   v.words.x = v.words.y = v.words.z = v.words.w = flag;
   return v;
 }
+// Data as it was loaded, zeros in its place, or flags. The load does not wait for the launch's number, which comes from memory, too.
+__device__ __forceinline__ Unit withFlags(Unit v, bool isData, u32 flag) {
+  const u32 number = isData ? 0 : flag;
+  v.words.x |= number; v.words.y |= number; v.words.z |= number; v.words.w |= number;
+  return v;
+}
+__device__ __forceinline__ Unit loadData(const char* in, i64 u, bool isData, i64 bytes) {
+  Unit v = flags(0);
+  if (isData) v = loadUnit(in + 16 * u, bytes - 16 * u);
+  return v;
+}
+// What a thread packs first.
+__device__ __forceinline__ Unit loadFirst(const char* in, i64 bytes) {
+  const i64 u = LINE_UNITS * lineOf() + lane();
+  return loadData(in, u, lane() < LINE_UNITS && 16 * u < bytes, bytes);
+}
 
 template <int OUT>
-__device__ __forceinline__ void pack(const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
-  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
-#pragma unroll 2
-  for (i64 line = lineOf(); line < lines; line += LINES_AT_ONCE) {
-    Unit v = flags(flag);
-    const i64 u = LINE_UNITS * line + lane();
-    if (lane() < LINE_UNITS && u < units) v = loadUnit(in + 16 * u, bytes - 16 * u);
+__device__ __forceinline__ void packLine(i64 line, Unit v, char* const (&out)[OUT], i64 bytes, u32 flag) {
+  const Unit packed = withFlags(v, lane() < LINE_UNITS && 16 * (LINE_UNITS * line + lane()) < bytes, flag);
 #pragma unroll
-    for (int o = 0; o < OUT; o++) storeLine(out[o] + 128 * line + 16 * lane(), v.words);
+  for (int o = 0; o < OUT; o++) storeLine(out[o] + 128 * line + 16 * lane(), packed.words);
+}
+template <int OUT>
+__device__ __forceinline__ void packFrom(i64 line, const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
+  const i64 lines = linesOf(bytes);
+#pragma unroll 2
+  for (; line < lines; line += LINES_AT_ONCE) {
+    const i64 u = LINE_UNITS * line + lane();
+    packLine<OUT>(line, loadData(in, u, lane() < LINE_UNITS && 16 * u < bytes, bytes), out, bytes, flag);
   }
+}
+template <int OUT>
+__device__ __forceinline__ void pack(const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
+  packFrom<OUT>(lineOf(), in, out, bytes, flag);
+}
+template <int OUT>
+__device__ __forceinline__ void pack(Unit first, const char* in, char* const (&out)[OUT], i64 bytes, u32 flag) {
+  if (lineOf() < linesOf(bytes)) packLine<OUT>(lineOf(), first, out, bytes, flag);
+  packFrom<OUT>(lineOf() + LINES_AT_ONCE, in, out, bytes, flag);
 }
 // Waits for the lines that the warp looks at, of each operand one; threads without a line are ready.
 template <int IN>
@@ -61,8 +89,8 @@ __device__ __forceinline__ void packEach(const char* const (&in)[N], char* const
     Unit v[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      v[i] = flags(flag);
-      if (lane() < LINE_UNITS && 16 * u < bytes[i]) v[i] = loadUnit(in[i] + 16 * u, bytes[i] - 16 * u);
+      const bool isData = lane() < LINE_UNITS && 16 * u < bytes[i];
+      v[i] = withFlags(loadData(in[i], u, isData, bytes[i]), isData, flag);
     }
 #pragma unroll
     for (int i = 0; i < N; i++)

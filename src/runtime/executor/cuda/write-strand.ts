@@ -26,6 +26,8 @@ export interface StrandWriterParts {
   readonly exact: boolean;
   /** Packets are lines. */
   readonly lines: boolean;
+  /** What is packed first is loaded before the strand begins, and handed to it. */
+  readonly loadsFirst: boolean;
   /** Semaphores are taken under the rank's lock: some operation takes several together. */
   readonly lockSemaphores: boolean;
   /** The ranks tell each other where their buffers are. */
@@ -48,6 +50,8 @@ const WARP = 32;
 const isPaired = ({ code, ins }: DataStep) => (code === "pack" || code === "unpack") && ins.length > 1;
 
 export class StrandWriter {
+  /** What loads that, as C++, once the strand is written; absent where it begins otherwise. */
+  first: string | undefined;
   readonly #parts: StrandWriterParts;
   readonly #lines: string[] = [];
   #indent = "  ";
@@ -80,7 +84,7 @@ export class StrandWriter {
     return [
       who,
       `__device__ __forceinline__ void strand_${index}(const Launch& L, const int rank, const int strand, const u32 launch,`,
-      `                                         const i64 slot${hasBuffers ? ", Buffers& buffers" : ""}) {`,
+      `                                         const i64 slot${hasBuffers ? ", Buffers& buffers" : ""}${this.first === undefined ? "" : ", const Unit first"}) {`,
       ...(unused.length === 0 ? [] : [`  ${unused.join(" ")}`]),
       ...body,
       "}",
@@ -374,12 +378,16 @@ export class StrandWriter {
       const outs = places.slice(step.ins.length).map(address);
       this.#line(`const char* const in[] = {${ins.join(", ")}};`);
       this.#line(`char* const out[] = {${outs.join(", ")}};`);
-      this.#line(this.#call(step));
+      const [source] = step.ins;
+      const isFirst = at === 0 && step.code === "pack" && ins.length === 1 && step.parts === 1 && !step.windowed;
+      if (this.#parts.loadsFirst && isFirst && source?.own === true && source.buffer === "input")
+        this.first = `loadFirst(${ins[0]}, ${bytesOf(places)})`;
+      this.#line(this.#call(step, at));
     });
     this.#did();
   }
 
-  #call(step: DataStep): string {
+  #call(step: DataStep, at: number): string {
     const [numIn, numOut] = [step.ins.length, step.outs.length];
     const isPacket = ({ buffer }: Place) => buffer === "packets";
     const op = step.reduce === undefined ? "Op_none" : operatorName(this.#parts.op(step.reduce));
@@ -391,7 +399,7 @@ export class StrandWriter {
         return `move<${op}, ${numIn}, ${numOut}>(in, out, bytes, ${scalar(op)});`;
       case "pack":
         if (isPaired(step)) return `packEach<${numIn}>(in, out, bytes, launch);`;
-        return `pack<${numOut}>(in[0], out, bytes, launch);`;
+        return `pack<${numOut}>(${at === 0 && this.first !== undefined ? "first, " : ""}in[0], out, bytes, launch);`;
       case "unpack":
         if (isPaired(step)) return `unpackEach<${numIn}>(L, in, out, bytes, launch, ${site});`;
         return `reducePackets<Op_none, 0, 1, ${numOut}>(L, in, out, bytes, (Wide)0, launch, ${site});`;
