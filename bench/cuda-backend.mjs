@@ -49,7 +49,13 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls, told }) => {
   const rows = [];
   const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
   const bits = { f32: 4, bf16: 2 };
-  const WARM_REPLAYS = 500;
+  const WARM_REPLAYS = 50;
+  // Calls of a graph, by size. To replay two and to hear of their end takes 20 to 90 us: of graphs of 100 small calls, a tenth.
+  const CALLS = [
+    [256 << 10, 1000],
+    [4 << 20, 300],
+    [64 << 20, 50],
+  ];
   // Of both buffers, in parts, what a rank has; what element `i` of its output is: element `at` of whose input, or a sum.
   const root = 0;
   const isRoot = world.rank === root;
@@ -151,7 +157,7 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls, told }) => {
             const after = comm.stats().choices;
             const served = Object.keys(after).find((key) => key.startsWith(op) && after[key] !== before[key]);
             const wrong = check(turn);
-            const repeat = bytes <= 1 << 20 ? 100 : bytes <= 64 << 20 ? 20 : 5;
+            const [, repeat] = CALLS.find(([most]) => bytes <= most) ?? [0, 5];
             const graph = comm.capture((group) => {
               for (let k = 0; k < repeat; k++) call(group);
             });
