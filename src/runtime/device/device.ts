@@ -200,7 +200,7 @@ export class CudaDevice implements Disposable {
   }
 
   /** Turns a status into the error to throw; remembers it when the context is lost. */
-  fail(symbol: CudaSymbol, status: number, operation: string): never {
+  fail(symbol: string, status: number, operation: string): never {
     const error = this.driver.error(symbol, status);
     if (isSticky(status)) {
       this.#poison ??= { operation, error };

@@ -6,6 +6,7 @@
 export { deviceInfo, withContext } from "./device.ts";
 export { deviceAddress, usableAddress } from "./device-tensor.ts";
 export type { DeviceWaiting, StreamSource, WaitOptions } from "./device-waiting.ts";
+export { LaunchGraph } from "./launch-graph.ts";
 export type { SegmentListener, SegmentSource } from "./memory-pool.ts";
 export { type OpenedRankDevice, openRankDevice, type RankDeviceOptions } from "./open-rank-device.ts";
 export { mapSecond, unmapSecond } from "./second-mapping.ts";

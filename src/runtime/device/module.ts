@@ -39,6 +39,12 @@ const ARGUMENT_TYPES = {
 /** Where the pointers to arguments lie, for the driver. */
 let placeOf: (args: KernelArguments) => number;
 
+/**
+ * A launch as the node of a graph (CUDA_KERNEL_NODE_PARAMS_v2): words that the driver reads.
+ * @throws ClosedError, InvalidArgumentError as `CudaKernel.launch`
+ */
+export let launchWords: (kernel: CudaKernel, shape: LaunchShape, args: KernelArguments) => BigUint64Array;
+
 /** Arguments laid out once, to be launched many times without allocating. */
 export class KernelArguments {
   /** Each argument has eight bytes, a struct as many as it takes; the driver reads as many as the kernel's parameter has. */
@@ -208,6 +214,18 @@ export class CudaKernel {
   readonly #number: number;
   /** Bytes of each parameter, where the driver can say (CUDA 12.4). */
   readonly #params: readonly number[] | undefined;
+
+  static {
+    launchWords = (kernel, { grid, block, sharedBytes = 0 }, args) => {
+      kernel.#checkArguments(args);
+      kernel.#checkLive();
+      const words = offHeap(9);
+      words.set([kernel.#handle, 0n, 0n, 0n, 0n, BigInt(placeOf(args))]);
+      const sizes = [grid[0], grid[1] ?? 1, grid[2] ?? 1, block[0], block[1] ?? 1, block[2] ?? 1, sharedBytes];
+      new Uint32Array(words.buffer).set(sizes, 2);
+      return words;
+    };
+  }
 
   /** For `CudaModule.kernel`: anybody else is refused. */
   constructor(key: MadeHere, module: CudaModule, name: string, handle: bigint) {

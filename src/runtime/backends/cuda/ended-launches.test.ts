@@ -98,7 +98,7 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
           }
           const [x, y] = [world.tensor("f32", [64]), world.tensor("f32", [128])];
           // Often enough for a graph of it, which is freed with the rest.
-          for (let i = 0; i < 12; i++) await comm.allGather(x, { output: y });
+          for (let i = 0; i < 40; i++) await comm.allGather(x, { output: y });
           const { stream } = comm as { stream?: { isDone(): boolean } };
           const work = comm.run(plan as never, { input: x, output: y, force: true });
           void Promise.allSettled([work]);

@@ -9,7 +9,6 @@ import {
   type Allocation,
   type CudaDevice,
   type CudaDeviceInfo,
-  type CudaGraph,
   type CudaKernel,
   type CudaStream,
   KernelArguments,
@@ -18,11 +17,12 @@ import {
   type PinnedBuffer,
   type RankDevice,
 } from "../../device/index.ts";
+import { LaunchGraph } from "../../device/internal.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 import { END_WORDS, LAUNCH_WORDS } from "./launch-layout.ts";
 import { launchWords, packetBytes, type WindowSizes, windowBytes, writeWord } from "./launch-words.ts";
-import { isDue, type RepeatedLaunch, RepeatedLaunches } from "./repeated-launches.ts";
+import { PlanGraphs } from "./plan-graphs.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
 const THREADS_PER_MULTIPROCESSOR = 2048;
@@ -135,7 +135,7 @@ export class LoadedPlan {
   readonly #endsAt: number;
   /** How many launches were to tell their ends. */
   #numTold = 0;
-  readonly #repeated: RepeatedLaunches;
+  readonly #graphs = new PlanGraphs(() => this.#graphOfLaunch());
   #scalar: bigint | undefined;
   /** Gives back what was taken, the last thing last. */
   readonly #taken: (() => void)[] = [];
@@ -158,7 +158,6 @@ export class LoadedPlan {
   constructor(parts: LoadedPlanParts) {
     const { plan, rank, kernel, maxBytes, at, peers, stream } = parts;
     this.#parts = parts;
-    this.#repeated = new RepeatedLaunches(at.device);
     this.kernel = kernel;
     this.#maxChunkBytes = largestChunk(plan, maxBytes);
     this.#sizes = windowBytes(kernel, this.#maxChunkBytes);
@@ -177,7 +176,7 @@ export class LoadedPlan {
       this.#pinned = this.#take(at.pinned.take(pinnedBytes), (made) => at.pinned.giveBack(made));
       this.#endWords = new Int32Array(this.#pinned.buffer, 0, END_WORDS).fill(0);
       this.#endsAt = Number(this.#pinned.deviceAddress);
-      this.#take(this.#repeated, (made) => made.clear());
+      this.#take(this.#graphs, (made) => made.close());
       new Uint32Array(this.#pinned.buffer, ABORT_AT, 1 + first.length).set([1, ...first]);
       const clear = ({ address }: Allocation, bytes: number) =>
         at.device.call("cuMemsetD8Async", "plan", address, 0, bytes, stream.handle);
@@ -241,39 +240,33 @@ export class LoadedPlan {
     ends?: LaunchEnds,
   ): void {
     const [from, to] = [Number(input), Number(output)];
-    if (ends === undefined) this.#launch(stream, from, to, partBytes, 0);
-    else {
-      const known = this.#repeated.of(from, to, partBytes);
-      if (known.graph === undefined) this.#launchFirst(stream, known);
-      else known.graph.launch(stream);
-      ends.launched(this.#endWords, ++this.#numTold);
-    }
-  }
-
-  /** Launches what is no graph yet: as one, when it was launched often enough. */
-  #launchFirst(stream: CudaStream, known: RepeatedLaunch): void {
-    const { device } = this.#parts.at;
-    const { input, output, partBytes } = known;
-    const launch = () => this.#launch(stream, input, output, partBytes, this.#endsAt);
-    // The driver makes no graph for a thread that captures another one.
-    if (device.numCaptures > 0 || !isDue(known)) {
-      launch();
+    if (ends === undefined) {
+      this.#write(from, to, partBytes, 0);
+      this.#launch(stream);
       return;
     }
-    let graph: CudaGraph | undefined;
+    if (!this.#graphs.relaunch(stream, from, to, partBytes)) {
+      this.#write(from, to, partBytes, this.#endsAt);
+      if (!this.#graphs.launch(stream, from, to, partBytes)) this.#launch(stream);
+    }
+    ends.launched(this.#endWords, ++this.#numTold);
+  }
+
+  #launch(stream: CudaStream): void {
+    this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
+  }
+
+  #graphOfLaunch(): LaunchGraph | undefined {
     try {
-      graph = stream.capture(launch);
-      graph.launch(stream);
-      this.#repeated.keep(known, graph);
+      return LaunchGraph.make(this.#entry, this.#shape, this.#args as KernelArguments);
     } catch (error) {
       // There may be no memory for it, which no call needs.
-      if (device.poison !== undefined) throw error;
-      graph?.close();
-      launch();
+      if (this.#parts.at.device.poison !== undefined) throw error;
+      return undefined;
     }
   }
 
-  #launch(stream: CudaStream, input: number, output: number, partBytes: number, endsAt: number): void {
+  #write(input: number, output: number, partBytes: number, endsAt: number): void {
     const halves = this.#halves;
     if (partBytes !== this.#partBytes) {
       const chunkBytes = chunkBytesOf(shapeOf(this.#parts.plan), partBytes);
@@ -285,14 +278,13 @@ export class LoadedPlan {
     writeWord(halves, "input", input);
     writeWord(halves, "output", output);
     writeWord(halves, "done", endsAt);
-    this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
   }
 
   /** What preMulSum multiplies with from now on, as the bits of the type that elements are combined in. */
   set scalar(bits: bigint) {
     if (bits === this.#scalar) return;
     this.#scalar = bits;
-    this.#repeated.clear();
+    this.#graphs.forget();
     (this.#args as KernelArguments).words(0)[LAUNCH_WORDS.indexOf("scalar")] = bits;
   }
 

@@ -1,0 +1,77 @@
+/**
+ * One launch of a kernel as a graph: the driver takes half as long to run it as to launch the kernel. Its arguments may change
+ * from run to run, which takes a quarter of that again; what was run before keeps those that it had.
+ */
+import { CUDA_STATUS, kernelNodesOf } from "../../foreign/cuda/index.ts";
+import { MADE_HERE } from "./construction-key.ts";
+import { type CudaKernel, type KernelArguments, type LaunchShape, launchWords } from "./module.ts";
+import { CudaGraph, type CudaStream } from "./stream.ts";
+
+const WHAT = "graph of a launch";
+
+export class LaunchGraph {
+  /** What the launch is, which the driver reads when arguments change. */
+  readonly words: BigUint64Array;
+  readonly #graph: CudaGraph;
+  /** What the graph was made from: its node is named then. */
+  readonly #source: bigint;
+  readonly #change: () => number;
+
+  private constructor(graph: CudaGraph, source: bigint, words: BigUint64Array, change: () => number) {
+    this.words = words;
+    this.#graph = graph;
+    this.#source = source;
+    this.#change = change;
+  }
+
+  /**
+   * Makes one of a launch with what the arguments are now.
+   * @returns undefined where the driver has no such graphs (before CUDA 12.0)
+   * @throws NativeError, ClosedError; InvalidArgumentError as `CudaKernel.launch`
+   */
+  static make(kernel: CudaKernel, shape: LaunchShape, args: KernelArguments): LaunchGraph | undefined {
+    const { device } = kernel;
+    const { driver } = device;
+    const nodes = kernelNodesOf(driver);
+    if (nodes === undefined) return undefined;
+    const words = launchWords(kernel, shape, args);
+    const [graph, node] = [new BigUint64Array(1), new BigUint64Array(1)];
+    const check = (symbol: string, status: number) => {
+      if (status !== CUDA_STATUS.success) device.fail(symbol, status, WHAT);
+    };
+    device.activate();
+    check("cuGraphCreate", nodes.cuGraphCreate(graph, 0));
+    const [source = 0n] = graph;
+    try {
+      check("cuGraphAddKernelNode_v2", nodes.cuGraphAddKernelNode_v2(node, source, 0n, 0n, words));
+      const exec = device.make("graph", (out) => device.call("cuGraphInstantiateWithFlags", WHAT, out, source, 0n));
+      const [number, at, place] = [Number(exec), Number(node[0]), Number(driver.addressOf(words))];
+      const change = () => nodes.cuGraphExecKernelNodeSetParams_v2(number, at, place);
+      return new LaunchGraph(new CudaGraph(MADE_HERE, device, exec, "graph"), source, words, change);
+    } catch (error) {
+      driver.api.cuGraphDestroy(source);
+      throw error;
+    }
+  }
+
+  /** Has later runs take what the arguments are now. @throws NativeError, ClosedError */
+  takeArguments(): void {
+    const { device } = this.#graph;
+    device.activate();
+    const status = this.#change();
+    if (status !== CUDA_STATUS.success) device.fail("cuGraphExecKernelNodeSetParams_v2", status, WHAT);
+  }
+
+  /** Runs the launch. @throws NativeError, ClosedError */
+  launch(stream: CudaStream): void {
+    this.#graph.launch(stream);
+  }
+
+  /** Gives it back; what runs still ends. Idempotent. */
+  close(): void {
+    if (this.#graph.closed) return;
+    const { device } = this.#graph;
+    this.#graph.close();
+    device.driver.api.cuGraphDestroy(this.#source);
+  }
+}

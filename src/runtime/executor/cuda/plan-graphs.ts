@@ -1,0 +1,90 @@
+/**
+ * Launches of a plan as graphs of one launch, for which the driver takes less than half as long as for the launch itself: some with
+ * what was launched last, as a model's inner loop does again and again, and for any other launch the one that was not used for
+ * longest, with other arguments (bench/results/cuda-backend-2026-11-29.md).
+ */
+import type { CudaStream } from "../../device/index.ts";
+import type { LaunchGraph } from "../../device/internal.ts";
+
+/** Launches of a plan that come first: it may never see another. */
+const LAUNCHED_BEFORE = 8;
+/** Each takes a place in the ledger of what its rank holds, where there are 4,096 for memory and everything else, too. */
+const MOST_GRAPHS = 4;
+
+interface LastLaunch {
+  readonly graph: LaunchGraph;
+  input: number;
+  output: number;
+  partBytes: number;
+}
+
+export class PlanGraphs {
+  /** The one used last at the end. */
+  readonly #graphs: LastLaunch[] = [];
+  readonly #make: () => LaunchGraph | undefined;
+  #numLaunched = 0;
+  /** None is made any more. */
+  #isFull = false;
+
+  /** @param make makes a graph of the launch that is about to be made */
+  constructor(make: () => LaunchGraph | undefined) {
+    this.#make = make;
+  }
+
+  /** Makes a launch again that was made before. @returns whether there is a graph of it */
+  relaunch(stream: CudaStream, input: number, output: number, partBytes: number): boolean {
+    const graphs = this.#graphs;
+    for (let i = graphs.length - 1; i >= 0; i--) {
+      const one = graphs[i] as LastLaunch;
+      if (one.input !== input || one.output !== output || one.partBytes !== partBytes) continue;
+      this.#use(one, i);
+      one.graph.launch(stream);
+      return true;
+    }
+    return false;
+  }
+
+  /**
+   * Makes a launch whose arguments are written, and that was not made of late.
+   * @returns false where it is to be launched without a graph
+   * @throws NativeError, ClosedError
+   */
+  launch(stream: CudaStream, input: number, output: number, partBytes: number): boolean {
+    if (this.#numLaunched++ < LAUNCHED_BEFORE) return false;
+    if (!this.#isFull) this.#makeOne();
+    const one = this.#graphs[0];
+    if (one === undefined) return false;
+    // Should that fail, it is a graph of no launch.
+    one.partBytes = -1;
+    one.graph.takeArguments();
+    one.input = input;
+    one.output = output;
+    one.partBytes = partBytes;
+    this.#use(one, 0);
+    one.graph.launch(stream);
+    return true;
+  }
+
+  /** Says that arguments have changed that launches do not name. */
+  forget(): void {
+    for (const one of this.#graphs) one.partBytes = -1;
+  }
+
+  /** Gives the graphs back; what runs still ends. */
+  close(): void {
+    for (const { graph } of this.#graphs.splice(0)) graph.close();
+    this.#isFull = true;
+  }
+
+  #makeOne(): void {
+    const graph = this.#make();
+    if (graph !== undefined) this.#graphs.unshift({ graph, input: 0, output: 0, partBytes: -1 });
+    this.#isFull = graph === undefined || this.#graphs.length === MOST_GRAPHS;
+  }
+
+  #use(one: LastLaunch, at: number): void {
+    if (at === this.#graphs.length - 1) return;
+    this.#graphs.splice(at, 1);
+    this.#graphs.push(one);
+  }
+}
