@@ -353,6 +353,65 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     for (const run of runs) run.stop();
   });
 
+  it.each([
+    ["nowhere but at the end where all lend their tensors", true, 12],
+    ["at every piece where one does not", false, 4],
+  ] as const)("meet %s in an all-reduce", (_, areShared, numAlone) => {
+    const addresses = new HostAddresses();
+    members = new Members(["a", "a"]);
+    const all = members;
+    const count = (12 * PIECE_BYTES.plain) / 4;
+    const data = [0, 1].map((rank) => all.array(rank, "i32", count, rank === 0 || areShared).fill((rank + 1) as never));
+    const exchange = new MessageExchange(new Random(seed + 5));
+    const worked = [0, 0];
+    let ended = 0;
+    const runs = all.places.map((place, rank) => {
+      const { layout, memory } = place;
+      const span = addresses.span(data[rank] as TypedArray);
+      const call = { op: "all_reduce", dtype: "i32", redop: "sum", root: 0, size: 2, rank } as const;
+      const messages = new ColumnMessages(exchange.of(rank), layout);
+      const parts = { ...call, partBytes: 4 * count, input: span, output: span, layout, memory, messages };
+      const pieces = allReducePieces(parts);
+      const work: PieceWork = {
+        ...pieces,
+        work: (piece, slot, done) => {
+          worked[rank]!++;
+          pieces.work(piece, slot, done);
+        },
+      };
+      const disagree = () => expect.unreachable("all make the same call");
+      return new PieceRun(place, work, { print: PRINT, disagree, done: () => ended++ });
+    });
+    for (const run of runs) run.start();
+    // The second has what the first brought; the first hears of it, and goes as far as it can.
+    runs[0]?.advance();
+    expect(worked[0]).toBe(numAlone);
+    while (runs.some((run) => run.advance()));
+    expect(ended).toBe(2);
+    expect(data.every((one) => (one as Int32Array).every((value) => value === 3))).toBe(true);
+  });
+
+  it("wake the others of a host for what they wait for, before each goes on by itself", () => {
+    const addresses = new HostAddresses();
+    members = new Members(["a", "a", "b", "b"]);
+    const all = members;
+    const exchange = new MessageExchange(new Random(seed + 6));
+    const wakes = [0, 0];
+    // The other host does nothing: neither of these ends.
+    for (const rank of [0, 1]) {
+      const { layout, memory } = all.places[rank] as HostPlace;
+      const place = new HostPlace({ layout, memory, activities: new Set(), wake: () => wakes[rank]!++ });
+      const span = addresses.span(all.array(rank, "i32", 2 * PIECE_BYTES.plain, true));
+      const call = { op: "all_reduce", dtype: "i32", redop: "sum", root: 0, size: 4, rank } as const;
+      const messages = new ColumnMessages(exchange.of(rank), layout);
+      const partBytes = span.bytes.length;
+      const work = allReducePieces({ ...call, partBytes, input: span, output: span, layout, memory, messages });
+      const disagree = () => expect.unreachable("all make the same call");
+      new PieceRun(place, work, { print: PRINT, disagree, done: () => expect.unreachable("none ends") }).start();
+    }
+    expect(wakes).toEqual([1, 1]);
+  });
+
   it("wait for who writes into what a rank has lent before that rank has it for itself, and keep it from who does not end", () => {
     members = new Members(["a", "a"]);
     const all = members;

@@ -94,14 +94,22 @@ export const hostMemoryAt = (path: string, members: number, pieceBytes: number):
   sizeBytes: fileBytes(members, pieceBytes),
 });
 
-/** Another thread of a rank, which may reduce for it. */
+/** Other threads of a rank, which may reduce for it. */
 export interface ReduceHelper {
   /**
    * Has a reduction of so many bytes made beside this thread.
+   * @param job makes it ready for a thread, by number: none has two at a time
    * @param done called later, by this thread, if it is taken: whether it was made, which it is not if the other thread has died
    * @returns whether it is taken
    */
-  reduce(memory: WasmMemory, job: () => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean;
+  reduce(
+    memory: WasmMemory,
+    job: (thread: number) => ReduceJob,
+    bytes: number,
+    done: (isMade: boolean) => void,
+  ): boolean;
+  /** Returns when no reduction is being made any more. What follows them is still to come. */
+  finish(): void;
   /** It uses a memory no more. */
   forget(memory: WasmMemory): void;
 }
@@ -139,6 +147,8 @@ export class HostMemory {
   /** Where those begin. */
   readonly #tensorsAt: number;
   readonly #unmapTensors: (() => void) | undefined;
+  /** Writes into tensors that others lend, at this time. */
+  #numWrites = 0;
   /** Whether all members can read each other's tensors here: their group finds out. */
   sharesTensors = false;
 
@@ -249,6 +259,7 @@ export class HostMemory {
    */
   withdraw(): void {
     Atomics.store(this.#words, this.#lineOf(this.#me) + WITHDRAWN, 1);
+    this.#helper?.finish();
     const until = performance.now() + MOST_WRITE_MS;
     while (this.#someWrites) {
       if (performance.now() > until) {
@@ -262,13 +273,28 @@ export class HostMemory {
 
   /** Writes into tensors that others lend, unless one has left the call. @returns whether it did */
   write(fn: () => void): boolean {
-    const at = this.#lineOf(this.#me) + WRITES;
+    if (!this.beginWrite()) return false;
+    fn();
+    this.endWrite();
+    return true;
+  }
+
+  /** Says that such a write begins, beside others of this rank. @returns whether it may: otherwise there is nothing to end */
+  beginWrite(): boolean {
     // Whoever leaves says so first, and then looks whether anybody writes: one of the two sees the other.
-    Atomics.store(this.#words, at, 1);
-    const may = !this.someWithdrew;
-    if (may) fn();
-    Atomics.store(this.#words, at, 0);
-    return may;
+    this.#tellWrites(1);
+    if (!this.someWithdrew) return true;
+    this.endWrite();
+    return false;
+  }
+
+  endWrite(): void {
+    this.#tellWrites(-1);
+  }
+
+  #tellWrites(more: number): void {
+    this.#numWrites += more;
+    Atomics.store(this.#words, this.#lineOf(this.#me) + WRITES, this.#numWrites);
   }
 
   get #someWrites(): boolean {
@@ -303,11 +329,11 @@ export class HostMemory {
   }
 
   /**
-   * Has a reduction made beside this thread, if its rank has another one that is free.
-   * @param done called later, unless the group is over by then; see `ReduceHelper`
+   * Has a reduction made beside this thread, if its rank has another one that is free: see `ReduceHelper`.
+   * @param done called later, unless the group is over by then
    * @returns whether it is taken
    */
-  reduceBeside(job: () => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
+  reduceBeside(job: (thread: number) => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
     const ended = (isMade: boolean) => {
       if (!this.#isClosed) done(isMade);
     };
@@ -316,6 +342,9 @@ export class HostMemory {
 
   close(): void {
     this.#isClosed = true;
+    this.#helper?.finish();
+    // What follows a write that another thread was making comes no more.
+    this.#tellWrites(-this.#numWrites);
     this.#helper?.forget(this.#memory);
     removeSharedArena(this.#arena);
     this.#unmap();

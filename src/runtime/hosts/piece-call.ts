@@ -4,7 +4,7 @@ import type { DType, ReduceOp } from "../../core/index.ts";
 import { isReadableMeanwhile, type Span } from "../memory/index.ts";
 import type { ColumnMessages, Parcel } from "./column-messages.ts";
 import type { HostLayout } from "./host-layout.ts";
-import { type HostMemory, LINE_BYTES, NUM_SLOTS, OFFER } from "./host-memory.ts";
+import { type HostMemory, LINE_BYTES, NUM_SLOTS, OFFER, type Offer } from "./host-memory.ts";
 
 export interface PieceCallParts {
   readonly op: CollectiveName;
@@ -26,6 +26,9 @@ export interface PieceCallParts {
 
 /** Smaller pieces gain nothing (bench/results/tcp-gloo-hosts-16-cores-2026-11-28.md). */
 const LEAST_PIECE_BYTES = 256 * 1024;
+
+/** Of a reduction within a host, or within the hosts and then between them. */
+type Step = "whole" | "first" | "second";
 
 /** A stretch of bytes. */
 export interface Stretch {
@@ -52,6 +55,8 @@ export class PieceTools {
   /** Where the others of this host read this rank's input and output; 0 where they cannot. */
   readonly lentInput: number;
   readonly lentOutput: number;
+  /** What all members lend, once it is known to be the same for all pieces: see `learnLent`. */
+  #lent: readonly (readonly [input: number, output: number])[] | undefined;
 
   /** @param pieceBytes most of a piece */
   constructor(parts: PieceCallParts, pieceBytes = parts.memory.pieceBytes) {
@@ -93,10 +98,27 @@ export class PieceTools {
     return this.lentInput > 0;
   }
 
+  /** What a member lends for a slot's piece, or 0. */
+  #offered(member: number, slot: number, which: Offer): number {
+    return this.#lent?.[member]?.[which] ?? this.parts.memory.offered(member, slot, which);
+  }
+
+  /** Keeps what all lend, as they said with a piece. @returns whether it is all inputs, and the outputs of some */
+  learnLent(slot: number, takers: readonly number[]): boolean {
+    const { memory } = this.parts;
+    const lent = this.row.map(
+      (_, member) => [memory.offered(member, slot, OFFER.input), memory.offered(member, slot, OFFER.output)] as const,
+    );
+    const areAll =
+      lent.every(([input]) => input > 0) && takers.every((member) => (lent[member]?.[OFFER.output] ?? 0) > 0);
+    if (areAll) this.#lent = lent;
+    return areAll;
+  }
+
   /** Where a member's input is, from a byte of it on: where it lies, or in the slot, from a byte of that on. */
   inputOf(member: number, slot: number, at: number, inSlot: number): number {
     const { memory } = this.parts;
-    const lent = memory.offered(member, slot, OFFER.input);
+    const lent = this.#offered(member, slot, OFFER.input);
     return lent > 0 ? lent + at : memory.input(member, slot) + inSlot;
   }
 
@@ -119,7 +141,7 @@ export class PieceTools {
    */
   targets(slot: number, members: readonly number[], at: number): readonly number[] {
     const { memory, layout } = this.parts;
-    const lent = members.map((member) => memory.offered(member, slot, OFFER.output)).filter((from) => from > 0);
+    const lent = members.map((member) => this.#offered(member, slot, OFFER.output)).filter((from) => from > 0);
     const direct = lent.map((from) => from + at);
     return lent.length === members.length ? direct : [memory.output(layout.column, slot), ...direct];
   }
@@ -147,16 +169,14 @@ export class PieceTools {
   }
 
   /**
-   * The same of the first step of two, by the rank's other thread where that is free.
+   * The same of the first step of two, by another thread of the rank where one is free.
    * @param done called later, where it is that
    * @returns whether that thread makes it
    */
   reduceRowBeside(slot: number, at: number, inSlot: number, to: number, bytes: number, done: () => void): boolean {
-    const { dtype, redop = "sum", memory, size } = this.parts;
     const inputs = () => this.row.map((_, member) => this.inputOf(member, slot, at, inSlot));
-    const job = () => memory.reducer.prepareBeside(dtype, redop === "avg" ? "sum" : redop, inputs(), to, size);
-    return memory.reduceBeside(job, bytes, (isMade) => {
-      const isRight = isMade ? !memory.someWithdrew : this.reduceRow(slot, at, inSlot, to, bytes);
+    return this.#reduceBeside("first", inputs, [to], bytes, (isMade) => {
+      const isRight = isMade ? !this.parts.memory.someWithdrew : this.reduceRow(slot, at, inSlot, to, bytes);
       if (isRight) done();
     });
   }
@@ -166,24 +186,51 @@ export class PieceTools {
     this.#reduce("second", inputs, to, bytes);
   }
 
+  /**
+   * The same into tensors that others may have lent, by another thread of the rank where one is free.
+   * @param done called once it is there, unless one of them has failed before
+   */
+  writeHosts(inputs: readonly number[], to: readonly number[], bytes: number, done: () => void): void {
+    const { memory } = this.parts;
+    if (!memory.beginWrite()) return;
+    const end = (isMade: boolean) => {
+      if (!isMade) this.reduceHosts(inputs, to, bytes);
+      memory.endWrite();
+      done();
+    };
+    if (!this.#reduceBeside("second", () => inputs, to, bytes, end)) end(false);
+  }
+
   /** Copies a stretch of this host's memory. */
   copyTo(from: number, to: readonly number[], bytes: number): void {
     const { memory } = this.parts;
     for (const one of to) if (one !== from) memory.copy(memory.address + one, memory.address + from, bytes);
   }
 
-  #reduce(
-    step: "whole" | "first" | "second",
-    inputs: readonly number[],
-    to: number | readonly number[],
+  #reduce(step: Step, inputs: readonly number[], to: number | readonly number[], bytes: number): void {
+    const { dtype, memory, size } = this.parts;
+    if (bytes > 0) memory.reducer.run(dtype, this.#redopOf(step), inputs, to, bytes, size);
+  }
+
+  #reduceBeside(
+    step: Step,
+    inputs: () => readonly number[],
+    to: readonly number[],
     bytes: number,
-  ): void {
-    const { dtype, redop = "sum", memory, size } = this.parts;
-    if (bytes <= 0) return;
+    done: (isMade: boolean) => void,
+  ): boolean {
+    const { dtype, memory, size } = this.parts;
+    const job = (thread: number) =>
+      memory.reducer.prepareBeside(thread, dtype, this.#redopOf(step), inputs(), to, size);
+    return memory.reduceBeside(job, bytes, done);
+  }
+
+  #redopOf(step: Step): ReduceOp {
+    const { redop = "sum" } = this.parts;
     // What is divided is so once, at the end; what is multiplied, at the beginning.
     const isLate = step === "first" && redop === "avg";
     const isEarly = step === "second" && typeof redop === "object";
-    memory.reducer.run(dtype, isLate || isEarly ? "sum" : redop, inputs, to, bytes, size);
+    return isLate || isEarly ? "sum" : redop;
   }
 
   /** Group rank of a column of another host. */

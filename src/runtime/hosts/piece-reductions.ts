@@ -15,9 +15,9 @@ interface ColumnShare extends Stretch {
   readonly slot: number;
   /** Room for the whole of it: where this rank's result goes, or what lies at `at`. */
   readonly to: number;
-  /** Combines what the hosts have of it, for all that get it. @returns whether it may go on: none of them has failed */
-  readonly combine: (inputs: readonly number[]) => boolean;
-  /** The same of what is whole at `to`. */
+  /** Combines what the hosts have of it, for all that get it. `done` is called once it is there, unless one of them has failed. */
+  readonly combine: (inputs: readonly number[], done: () => void) => void;
+  /** Gives them what is whole at `to`. @returns whether it may go on: none of them has failed */
   readonly give: () => boolean;
 }
 
@@ -53,6 +53,8 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
     numPieces: tools.numPieces,
     shares: true,
     lends: tools.lends ? "untilShared" : undefined,
+    // A column reads and writes its own share of all tensors.
+    isApart: (slot) => tools.learnLent(slot, takers),
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       if (!tools.lend(slot)) tools.bring(at, memory.input(column, slot), bytes);
@@ -67,7 +69,11 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
         at: reducedAt,
         to,
         bytes: share.bytes,
-        combine: (inputs) => deliver(slot, from, (all) => tools.reduceHosts(inputs, all, share.bytes)),
+        combine: (inputs, done) => {
+          const all = tools.targets(slot, takers, from);
+          if (all.length === 0) done();
+          else tools.writeHosts(inputs, all, share.bytes, done);
+        },
         give: () => deliver(slot, from, (all) => tools.copyTo(to, all, share.bytes)),
       });
     },
@@ -153,11 +159,7 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combin
     return (done) => {
       const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
       // What is sent must stay as it is until it has left.
-      messages.send(piece, 0, sends, () =>
-        whenThere(() => {
-          if (combine(inputs)) done();
-        }),
-      );
+      messages.send(piece, 0, sends, () => whenThere(() => combine(inputs, done)));
     };
   }
   const cutsAt = (from: number) =>
@@ -217,7 +219,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, combine }: Co
   const receives = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
   messages.swap(piece, 0, [], receives, () => {
     const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
-    if (combine(inputs)) done();
+    combine(inputs, done);
   });
 }
 

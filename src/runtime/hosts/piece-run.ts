@@ -19,6 +19,11 @@ export interface PieceWork {
    * their pieces, or when they have taken them.
    */
   readonly lends?: "untilShared" | "untilTaken" | undefined;
+  /**
+   * All have brought the first of more pieces than there are slots. @returns whether nobody needs the slots of the others: all is
+   * read and written where the programs have it. Then each rank goes through its pieces by itself, and they meet at the end
+   */
+  isApart?(slot: number): boolean;
   bring(piece: number, slot: number): void;
   /** All of the host have brought it. `done` is called once, perhaps before it returns. */
   work(piece: number, slot: number, done: () => void): void;
@@ -39,6 +44,7 @@ export class PieceRun implements HostActivity {
   /** Number of the first piece, of all that the group has had. */
   readonly #first: number;
   readonly #isReady: boolean[] = Array(NUM_SLOTS).fill(false);
+  #isApart = false;
   #brought = 0;
   #begun = 0;
   #shared = 0;
@@ -75,9 +81,11 @@ export class PieceRun implements HostActivity {
     if (this.#isAdvancing || this.#isOver) return false;
     this.#isAdvancing = true;
     let moved = false;
+    const wasApart = this.#isApart;
     while (!this.#isOver && this.#step()) moved = true;
     this.#isAdvancing = false;
-    if (moved) this.#place.wake();
+    // Amidst pieces that each does by itself nobody waits for this rank.
+    if (moved && !(wasApart && this.#shared < this.#work.numPieces)) this.#place.wake();
     if (!this.#isOver && this.#hasEnded()) {
       this.stop();
       this.#call.done();
@@ -105,10 +113,12 @@ export class PieceRun implements HostActivity {
       memory.tell(COUNT.taken, first + this.#taken);
       return true;
     }
-    if (this.#begun < this.#brought && memory.haveTold(COUNT.brought, first + this.#begun + 1)) {
+    const mayBegin = () => this.#isApart || memory.haveTold(COUNT.brought, first + this.#begun + 1);
+    if (this.#begun < this.#brought && mayBegin()) {
       const piece = this.#begun;
       const slot = this.#slotOf(piece);
-      if (!this.#agrees(slot)) return false;
+      if (!this.#isApart && !this.#agrees(slot)) return false;
+      if (piece === 0 && numPieces > NUM_SLOTS) this.#isApart = this.#work.isApart?.(slot) === true;
       this.#begun++;
       this.#isReady[slot] = false;
       this.#work.work(piece, slot, () => {
@@ -122,7 +132,7 @@ export class PieceRun implements HostActivity {
       memory.tell(COUNT.shared, first + this.#shared);
       return true;
     }
-    if (this.#brought < numPieces && memory.haveTold(COUNT.taken, first + this.#brought + 1 - NUM_SLOTS)) {
+    if (this.#brought < numPieces && this.#hasFreeSlot()) {
       const slot = this.#slotOf(this.#brought);
       this.#work.bring(this.#brought, slot);
       memory.sign(slot, this.#call.print);
@@ -131,6 +141,13 @@ export class PieceRun implements HostActivity {
       return true;
     }
     return false;
+  }
+
+  /** Whether the slot of the next piece is free again. The others may still need what the call before had there. */
+  #hasFreeSlot(): boolean {
+    const before = this.#brought - NUM_SLOTS;
+    if (this.#isApart && before >= 0) return before < this.#shared;
+    return this.#place.memory.haveTold(COUNT.taken, this.#first + before + 1);
   }
 
   #slotOf(piece: number): number {

@@ -182,7 +182,7 @@ describe.skipIf(process.platform === "win32")("a connection with a thread that w
       ];
       views[0].fill(1);
       views[1].fill(2);
-      const job = reducer.prepareBeside("f32", "sum", at.slice(0, 2), at[2], 2);
+      const job = reducer.prepareBeside(0, "f32", "sum", at.slice(0, 2), [at[2]], 2);
       thread.reduce(memory, job, 4 * count, (isMade) => void made.push(isMade));
       return views[2];
     };

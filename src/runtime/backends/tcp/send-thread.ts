@@ -9,7 +9,7 @@ import { constants } from "node:os";
 import { Worker } from "node:worker_threads";
 import { POLL_IN, type SocketCalls, socketPair } from "../../../foreign/native/index.ts";
 import type { ReduceJob, WasmMemory } from "../../executor/internal.ts";
-import { HostAddresses } from "../../memory/index.ts";
+import { HostAddresses, nap } from "../../memory/index.ts";
 import {
   JOB_AT,
   type MemoryNote,
@@ -152,6 +152,12 @@ export class SendThread {
     this.#made = undefined;
     Atomics.store(this.#words, WORD.turn, TURN.none);
     done(isMade);
+  }
+
+  /** Returns when it makes no reduction any more. */
+  finish(): void {
+    const until = performance.now() + STOP_MS;
+    while (this.isReady && Atomics.load(this.#words, WORD.turn) === TURN.given && performance.now() < until) nap(0.1);
   }
 
   /** Has it forget a memory. */

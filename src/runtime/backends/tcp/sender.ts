@@ -1,11 +1,14 @@
-/** Whether a rank has a thread that writes for it (send-thread.ts), which starts when the first large payload leaves. */
+/**
+ * Whether a rank has a thread that writes for it (send-thread.ts), which starts when the first large payload leaves or the first large
+ * sum is made, and another one for sums.
+ */
 import { availableParallelism } from "node:os";
 import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { ReduceJob, WasmMemory } from "../../executor/internal.ts";
 import type { ReduceHelper } from "../../hosts/index.ts";
 import type { Writer } from "./connection.ts";
 import type { PeerSockets } from "./meet.ts";
-import { SendThread, WAKE_EVENTS } from "./send-thread.ts";
+import { SendThread } from "./send-thread.ts";
 import type { SendThreadMode } from "./tcp-handle.ts";
 
 /** Fewest other ranks with which it gains where both directions of a pair share a connection, which the kernel locks for each. */
@@ -16,8 +19,10 @@ const THREAD_CONNECTIONS = 3;
 const MOST_APART = 4;
 /** Reductions of fewer bytes are made by the rank's own thread: to hand one over takes as long. */
 const LEAST_REDUCED_BYTES = 192 * 1024;
-/** Descriptors below zero are none for poll(2). */
-const NOTHING_WATCHED = [-1, 0] as const;
+/** Threads of a rank at most, its own aside. */
+export const MOST_THREADS = 2;
+/** Where a rank has so many cores, the second of them does nothing but reduce. */
+const MOST_CORES = 3;
 
 /** Threads that were closed and are not gone: on a slow machine they would become many, for each generation starts its own. */
 let numLeaving = 0;
@@ -31,85 +36,102 @@ export interface SenderOptions {
 export class Sender implements ReduceHelper {
   readonly #options: SenderOptions;
   #numSlots = 0;
-  #thread: SendThread | undefined;
+  /** The one that writes, and then, where there is another one, one that only reduces. */
+  readonly #threads: SendThread[] = [];
   #wants: boolean;
-  /** Whether the thread reduces: with 8 ranks it gained nothing (tcp-gloo-hosts-16-cores-2026-11-29.md in bench/results/). */
-  readonly #reduces: boolean;
+  /** How many of them reduce: with 8 ranks it gained nothing (tcp-gloo-hosts-16-cores-2026-11-29.md in bench/results/). */
+  readonly #numReducing: number;
 
   constructor(options: SenderOptions) {
+    const { sendThread, peers } = options;
     this.#options = options;
-    this.#wants = options.sendThread === "on" || (options.sendThread === "auto" && gains(options.peers));
-    this.#reduces = areApart(options.peers);
+    this.#wants = sendThread === "on" || (sendThread === "auto" && gains(peers));
+    const hasMore = sendThread === "on" || hasCores(numHere(peers), MOST_CORES);
+    this.#numReducing = areApart(peers) ? (hasMore ? 2 : 1) : 0;
   }
 
-  /** Makes what a connection asks for the thread. All are made before the first one writes. */
+  /** Makes what a connection asks for the thread that writes. All are made before the first one writes. */
   writer(): Writer {
-    return { slot: this.#numSlots++, thread: () => this.#whenReady() };
+    return { slot: this.#numSlots++, thread: () => this.#whenReady(0) };
   }
 
-  #whenReady(): SendThread | undefined {
-    if (!this.#wants || (this.#thread === undefined && numLeaving > 0)) return undefined;
+  /** @returns `undefined` where it is not there yet, or the one before it has not been started */
+  #whenReady(nth: number): SendThread | undefined {
+    if (!this.#wants || nth > this.#threads.length || (this.#threads.length === 0 && numLeaving > 0)) return undefined;
     try {
-      this.#thread ??= new SendThread(this.#numSlots, this.#options.calls);
+      this.#threads[nth] ??= new SendThread(nth === 0 ? this.#numSlots : 0, this.#options.calls);
     } catch {
-      // Out of descriptors or threads: the rank's own thread writes, as it does without.
+      // Out of descriptors or threads: the rank's own thread does what they would, as it does without.
       this.#wants = false;
     }
-    return this.#thread?.isReady === true ? this.#thread : undefined;
+    const thread = this.#threads[nth];
+    return thread?.isReady === true ? thread : undefined;
   }
 
-  /** What to poll for it: a descriptor and its events. */
-  get watched(): readonly [number, number] {
-    return this.#thread === undefined ? NOTHING_WATCHED : [this.#thread.wakeFd, WAKE_EVENTS];
+  /** What to poll for them: descriptors, for WAKE_EVENTS. */
+  get watched(): readonly number[] {
+    return this.#threads.map(({ wakeFd }) => wakeFd);
   }
 
-  /** Whether it has written something since this was asked last. */
+  /** Whether they have done something since this was asked last. */
   get hasNews(): boolean {
-    return this.#thread?.hasNews === true;
+    let hasAny = false;
+    for (const thread of this.#threads) if (thread.hasNews) hasAny = true;
+    return hasAny;
   }
 
   /** The rank's thread is about to poll for up to `waitMs`. @returns for how long it may */
   rest(waitMs: number): number {
-    return waitMs > 0 && this.#thread?.rest() === false ? 0 : waitMs;
+    return waitMs > 0 && !this.#threads.every((thread) => thread.rest()) ? 0 : waitMs;
   }
 
-  /** The rank's thread has polled. @param isWoken whether what is watched was ready */
-  rise(isWoken: boolean): void {
-    this.#thread?.rise(isWoken);
+  /** The rank's thread has polled. @param isWoken whether what is watched of a thread, by number, was ready */
+  rise(isWoken: (nth: number) => boolean): void {
+    for (const [nth, thread] of this.#threads.entries()) thread.rise(isWoken(nth));
   }
 
-  /** Has a reduction made by the thread, where it is large and the thread is free. */
-  reduce(memory: WasmMemory, job: () => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
-    if (bytes < LEAST_REDUCED_BYTES || !this.#reduces) return false;
-    const thread = this.#whenReady();
-    if (thread?.isFree !== true) return false;
-    thread.reduce(memory, job(), bytes, done);
-    return true;
+  /** Has a reduction made by a thread, where it is large and one is free. */
+  reduce(
+    memory: WasmMemory,
+    job: (thread: number) => ReduceJob,
+    bytes: number,
+    done: (isMade: boolean) => void,
+  ): boolean {
+    if (bytes < LEAST_REDUCED_BYTES) return false;
+    for (let nth = this.#numReducing - 1; nth >= 0; nth--) {
+      const thread = this.#whenReady(nth);
+      if (thread?.isFree !== true) continue;
+      thread.reduce(memory, job(nth), bytes, done);
+      return true;
+    }
+    return false;
   }
 
-  /** Goes on after a reduction that the thread has made. */
+  finish(): void {
+    for (const thread of this.#threads) thread.finish();
+  }
+
+  /** Goes on after reductions that threads have made. */
   settle(): void {
-    this.#thread?.settle();
+    for (const thread of this.#threads) thread.settle();
   }
 
   forget(memory: WasmMemory): void {
-    this.#thread?.forget(memory);
+    for (const thread of this.#threads) thread.forget(memory);
   }
 
-  /** Ends it at once. @returns when its own resources are free too */
+  /** Ends them at once. @returns when their own resources are free too */
   async close(): Promise<void> {
-    const thread = this.#thread;
     this.#wants = false;
-    this.#thread = undefined;
-    if (thread === undefined) return;
-    numLeaving++;
-    void thread.gone.then(() => numLeaving--);
-    await thread.close();
+    const threads = this.#threads.splice(0);
+    numLeaving += threads.length;
+    for (const { gone } of threads) void gone.then(() => numLeaving--);
+    await Promise.all(threads.map((thread) => thread.close()));
   }
 }
 
-/** Whether this machine has two cores for each of so many ranks. */
-const hasCores = (numRanks: number) => availableParallelism() >= 2 * numRanks;
+/** Whether this machine has so many cores for each of so many ranks. */
+const hasCores = (numRanks: number, each = 2) => availableParallelism() >= each * numRanks;
 
 /** How many connections pairs have, if nobody says: more than one where both ends have a thread that writes, wherever they are. */
 export const connectionsOf = (worldSize: number) =>
@@ -121,11 +143,15 @@ export function forLarge<T>(connections: readonly T[], isLower: boolean): readon
   return connections.filter((_, index) => index > 0 && index % 2 === (isLower ? 1 : 0));
 }
 
+/** Ranks of this machine. */
+const numHere = (all: readonly (PeerSockets | undefined)[]) =>
+  1 + all.filter((one) => one !== undefined && isHere(one)).length;
+const isHere = ({ sockets: [first] }: PeerSockets) => first?.socket.remoteAddress === first?.socket.localAddress;
+
 /** Whether the payloads of a world can be written beside what is read, and this machine has two cores for each rank on it. */
 function gains(all: readonly (PeerSockets | undefined)[]): boolean {
-  const peers = all.filter((peer) => peer !== undefined);
-  const isHere = ({ sockets: [first] }: PeerSockets) => first?.socket.remoteAddress === first?.socket.localAddress;
-  return (areApart(all) || peers.length >= LEAST_PEERS) && hasCores(1 + peers.filter(isHere).length);
+  const numPeers = all.filter((peer) => peer !== undefined).length;
+  return (areApart(all) || numPeers >= LEAST_PEERS) && hasCores(numHere(all));
 }
 
 /** Whether each direction of a pair has a connection of its own for large payloads. */

@@ -41,7 +41,7 @@ export interface TcpOptions {
    */
   readonly hierarchy?: HierarchyMode;
   /**
-   * Whether a second thread writes the large payloads of a rank while its own reads and reduces: where this machine has two cores for
+   * Whether a second thread writes the large payloads of a rank, and a third one reduces, while its own reads and reduces: where this machine has two cores for
    * each rank on it, connections are not encrypted, and pairs have three connections or the world four ranks (`auto`, the default),
    * always (`on`) or never (`off`); CHORALE_TCP_SEND_THREAD says the same.
    */

@@ -22,7 +22,8 @@ import { GrantHolds, Link, WINDOW_BYTES } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import { PlanMemory } from "./plan-memory.ts";
 import { Reducer } from "./reducer.ts";
-import { forLarge, Sender } from "./sender.ts";
+import { WAKE_EVENTS } from "./send-thread.ts";
+import { forLarge, MOST_THREADS, Sender } from "./sender.ts";
 import { SpinBudget } from "./spin.ts";
 import type { FrameTaker, TcpContext, TcpRankOptions } from "./tcp-context.ts";
 import { TcpGroup } from "./tcp-group.ts";
@@ -87,7 +88,7 @@ export class TcpRank implements TcpContext {
     this.#sender = new Sender(options);
     this.#links = peers.map((peer, other) => (peer === undefined ? undefined : this.#linkTo(other, peer)));
     this.#connections = this.#links.flatMap((link) => link?.connections ?? []);
-    this.#table = new Int32Array(2 * (this.#connections.length + 1));
+    this.#table = new Int32Array(2 * (this.#connections.length + MOST_THREADS));
     const everybody = Array.from({ length: worldSize }, (_, i) => i);
     this.world = this.#open("world", everybody, "world");
     for (const [other, peer] of peers.entries()) {
@@ -409,15 +410,19 @@ export class TcpRank implements TcpContext {
         this.#table[2 * count + 1] = waits ? POLL_IN | POLL_OUT : POLL_IN;
         count++;
       }
-      const [fd, events] = this.#sender.watched;
-      this.#table[2 * count] = fd;
-      this.#table[2 * count + 1] = events;
+      const firstWatched = count;
+      for (const fd of this.#sender.watched) {
+        this.#table[2 * count] = fd;
+        this.#table[2 * count + 1] = WAKE_EVENTS;
+        count++;
+      }
       let moved = this.#flushLent();
       const restMs = moved ? 0 : this.#sender.rest(this.hosts.rest(waitMs));
-      const ready = this.options.calls.poll(this.#table, count + 1, restMs);
+      const ready = this.options.calls.poll(this.#table, count, restMs);
       if (ready > 0) this.#serve();
       moved ||= ready > 0;
-      this.#sender.rise((this.#table[2 * count + 1] ?? 0) >>> 16 !== 0);
+      const numPolled = count - firstWatched;
+      this.#sender.rise((nth) => nth < numPolled && (this.#table[2 * (firstWatched + nth) + 1] ?? 0) >>> 16 !== 0);
       if (this.#flushLent()) moved = true;
       this.hosts.rise();
       const now = performance.now();

@@ -23,9 +23,9 @@ export class ArenaReducer {
   readonly #inTable: number;
   readonly #outTable: number;
   readonly #allocate: (bytes: number) => number;
-  readonly #maxTable: number;
-  /** Room for one that another thread makes: its context, and behind it its tables. */
-  #beside = 0;
+  readonly #tablesBytes: number;
+  /** Room for those that other threads make, by thread: a context, and behind it its tables. */
+  readonly #beside: number[] = [];
 
   /** @param allocate gives memory of this rank alone */
   constructor(memory: WasmMemory, ranks: number, allocate: (bytes: number) => number) {
@@ -33,28 +33,36 @@ export class ArenaReducer {
     this.#words = new Int32Array(memory.buffer);
     this.#reduce = reduceOn(memory);
     this.#context = allocate(CONTEXT.sizeBytes);
-    this.#inTable = allocate(4 * (2 * ranks + 1));
+    this.#tablesBytes = 4 * (2 * ranks + 1);
+    this.#inTable = allocate(this.#tablesBytes);
     this.#outTable = this.#inTable + 4 * ranks;
     this.#allocate = allocate;
-    this.#maxTable = ranks + 1;
     initContext(memory.buffer, this.#context);
   }
 
   /**
-   * Makes a reduction to one output ready for another thread, which runs it with a range that begins at 0. There is room for one:
-   * it must have ended before the next is made.
+   * Makes a reduction ready for another thread, which runs it with a range that begins at 0. There is room for one of each
+   * thread: it must have ended before the next is made.
    */
-  prepareBeside(dtype: DType, redop: ReduceOp, inputs: readonly number[], output: number, divisor: number): ReduceJob {
-    if (this.#beside === 0) {
-      this.#beside = this.#allocate(CONTEXT.sizeBytes + 4 * (this.#maxTable + 1));
-      initContext(this.#buffer, this.#beside);
+  prepareBeside(
+    thread: number,
+    dtype: DType,
+    redop: ReduceOp,
+    inputs: readonly number[],
+    outputs: readonly number[],
+    divisor: number,
+  ): ReduceJob {
+    let context = this.#beside[thread];
+    if (context === undefined) {
+      context = this.#allocate(CONTEXT.sizeBytes + this.#tablesBytes);
+      this.#beside[thread] = context;
+      initContext(this.#buffer, context);
     }
-    const context = this.#beside;
     const inTable = context + CONTEXT.sizeBytes;
-    this.#words.set([...inputs, output], inTable / 4);
+    this.#words.set([...inputs, ...outputs], inTable / 4);
     const kernel = this.#kernel(dtype, redop, context, divisor);
     const outTable = inTable + 4 * inputs.length;
-    return { kernel, inTable, numInputs: inputs.length, outTable, numOutputs: 1, context };
+    return { kernel, inTable, numInputs: inputs.length, outTable, numOutputs: outputs.length, context };
   }
 
   /**
