@@ -276,6 +276,66 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     }
   });
 
+  it("go on in other groups while one captures", { timeout: 120_000 }, async () => {
+    const told = await launch({
+      ...worldOf(),
+      backendOptions: { choices },
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, waiting) => {
+        const { rank } = world;
+        const captured = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
+        const other = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+        world.upload(x, new Int32Array(100).fill(1 + rank));
+        for (const group of [captured, other]) await group.allGather(x, { output: y });
+        const calls = () => [1, 2, 3].map(() => other.allGather(x, { output: y }));
+        const capture = () =>
+          captured.capture((one) => {
+            if (rank === 0) Atomics.store(waiting, 0, 1);
+            one.allGather(x, { output: y });
+          });
+        // Rank 0 tells of all but the first of its calls while it captures.
+        const works = rank === 0 ? calls() : [];
+        const early = rank === 0 ? capture() : undefined;
+        while (Atomics.load(waiting, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+        for (const work of rank === 0 ? works : calls()) await work;
+        const graph = early ?? capture();
+        world.upload(y, new Int32Array(200));
+        await captured.replay(graph);
+        return [world.download(y)[0], world.download(y)[199]];
+      },
+    });
+    expect(told).toEqual([
+      [1, 2],
+      [1, 2],
+    ]);
+  });
+
+  it("end the group when a capture has waited for too long: the others must not use what it told", {
+    timeout: 120_000,
+  }, async () => {
+    const told = await launch({
+      ...worldOf(),
+      backendOptions: { choices },
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, over) => {
+        const group = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+        await group.allGather(x, { output: y });
+        while (world.rank === 1 && Atomics.load(over, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+        try {
+          group.capture((one) => void one.allGather(x, { output: y, timeoutMs: world.rank === 0 ? 200 : 100_000 }));
+          return "captured";
+        } catch (error) {
+          return (error as Error).message;
+        } finally {
+          Atomics.store(over, 0, 1);
+        }
+      },
+    });
+    expect(told).toEqual(Array(2).fill(expect.stringMatching(/capture of all_gather did not complete within 200 ms/)));
+  });
+
   it("end when a member leaves, whether it came or not", { timeout: 120_000 }, async () => {
     const told = await launch({
       ...worldOf(),

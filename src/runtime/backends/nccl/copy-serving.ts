@@ -71,9 +71,9 @@ export class CopyServing implements Serving {
     return this.slot.refusal !== undefined;
   }
 
-  meets(call: NcclCall): boolean {
+  meets(call: NcclCall, isCaptured: boolean): boolean {
     // NCCL serves it then.
-    return this.slot.loaded === undefined || this.#parts.group.meets(this.#copied(call));
+    return this.slot.loaded === undefined || this.#parts.group.meets(this.#copied(call), isCaptured);
   }
 
   launch(call: NcclCall, target: CallTarget): boolean {

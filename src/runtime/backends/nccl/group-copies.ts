@@ -63,12 +63,17 @@ export class GroupCopies {
     this.#local ??= new LocalCopy(this.#parts.at.device);
   }
 
-  /** Tells the other members where this one's buffers are. @returns whether all have told @throws MismatchError */
-  meets(call: CopiedCall): boolean {
+  /**
+   * Tells the other members where this one's buffers are.
+   * @param isCaptured whether the call goes into a graph
+   * @returns whether all have told
+   * @throws MismatchError
+   */
+  meets(call: CopiedCall, isCaptured: boolean): boolean {
     if (this.#places !== undefined) return true;
     const { bulletin } = this.#parts;
     const number = this.#numMet;
-    if (!bulletin.tell(number, () => this.#tell(call))) return false;
+    if (!bulletin.tell(number, () => this.#tell(call, isCaptured))) return false;
     const told = bulletin.read(number);
     if (told === undefined) return false;
     this.#numMet++;
@@ -132,10 +137,9 @@ export class GroupCopies {
     }
   }
 
-  #tell({ copies, hash, input, output, partBytes }: CopiedCall): Int32Array {
-    const { at, peers, member } = this.#parts;
+  #tell({ copies, hash, input, output, partBytes }: CopiedCall, isCaptured: boolean): Int32Array {
+    const { peers, member } = this.#parts;
     const words = new Int32Array(TOLD.words);
-    const isCaptured = at.device.numCaptures > 0;
     words.set([hash, Number(isCaptured), partBytes | 0, Math.floor(partBytes / 2 ** 32)]);
     const reached = copies.reached(member);
     const named = (buffer: "input" | "output", address: number) => {

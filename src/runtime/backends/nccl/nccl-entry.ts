@@ -17,7 +17,7 @@ export interface EntryParts extends CommonParts {
   /** Collectives that go onto the stream with it: 1, but for graphs. */
   readonly numCalls?: number;
   /** Whether members have told each other what the call needs; of a `single` call, its plan's `meets`. */
-  readonly meets?: (() => boolean) | undefined;
+  readonly meets?: ((isCaptured: boolean) => boolean) | undefined;
 }
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -51,10 +51,10 @@ export class Entry extends QueueEntry {
   }
 }
 
-/** What a call asks before it goes to the stream, if anything. */
-export function meetingOf(call: NcclCall): (() => boolean) | undefined {
+/** What a call asks before it goes to the stream, or into a graph, if anything. */
+export function meetingOf(call: NcclCall): EntryParts["meets"] {
   const { plan } = call;
-  return plan?.meets === undefined ? undefined : () => plan.meets?.(call) === true;
+  return plan?.meets === undefined ? undefined : (isCaptured) => plan.meets?.(call, isCaptured) === true;
 }
 
 /** How a communicator is made. */

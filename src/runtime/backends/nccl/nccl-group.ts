@@ -158,7 +158,7 @@ export class NcclGroup implements GroupDriver {
     this.#checkWarm(prepared.slot.kind, "run");
     const [source, target] = prepared.storages;
     recording.add({ arrival: prepared.arrival, source, target });
-    this.#meet(prepared.parts.meets, "run");
+    this.#meet(prepared.parts.meets, "run", call.timeoutMs);
     prepared.launch(options.target(this.#queue.handle.comm ?? 0n));
     return this.#recorded(prepared.arrival, "run") as PendingWork<Tensor | undefined>;
   }
@@ -310,7 +310,7 @@ export class NcclGroup implements GroupDriver {
     }
     recording.add(prepared);
     if (this.#context.registers) keepMemory(prepared);
-    this.#meet(meetingOf(prepared.call), op);
+    this.#meet(meetingOf(prepared.call), op, call.timeoutMs);
     const composed = isComposed(prepared.call, this.#rank.library);
     const status = this.issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
     this.#rank.library.check("capture", status, this.#queue.handle.comm);
@@ -318,11 +318,18 @@ export class NcclGroup implements GroupDriver {
   }
 
   /** Members tell each other what a captured call has to know of them: they all capture it. */
-  #meet(meets: EntryParts["meets"], op: string): void {
+  #meet(meets: EntryParts["meets"], op: string, timeoutMs: number | undefined): void {
     if (meets === undefined) return;
     const { device } = this.#rank.at;
-    // Other groups go on meanwhile: a member may wait for them before it captures.
-    device.relaxed(() => device.waiting?.until(meets, `capture of ${op}`, { failure: () => this.failure }));
+    const options = { failure: () => this.failure, ...(timeoutMs !== undefined && { timeoutMs }) };
+    try {
+      // Other groups go on meanwhile: a member may wait for them before it captures.
+      device.relaxed(() => device.waiting?.until(() => meets(true), `capture of ${op}`, options));
+    } catch (error) {
+      // What this member told cannot be taken back: others would copy to where it says, in answer to the next call.
+      this.#queue.fail(error);
+      throw error;
+    }
   }
 
   /** The work of a call that went into a graph. */

@@ -99,7 +99,7 @@ export function prepareRun(
         return 0;
       },
       // What was not opened is not run.
-      meets: copied && (() => slot.loaded === undefined || plans.copies.meets(copied)),
+      meets: copied && ((isCaptured) => slot.loaded === undefined || plans.copies.meets(copied, isCaptured)),
       refusal: () => slot.refusal,
       finish: staged.flatMap(({ finish }) => finish ?? []),
       value: () => result,

@@ -253,7 +253,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   /** Whether members have told each other what the call needs of them. */
   #hasMet({ meets }: Entry): boolean {
-    if (meets === undefined || this.guard(meets) === true) return true;
+    if (meets === undefined || this.guard(() => meets(false)) === true) return true;
     this.options.poller.hurry();
     return false;
   }
