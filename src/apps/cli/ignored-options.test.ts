@@ -41,10 +41,13 @@ describe("a command refuses", () => {
     [["synth", "all_gather", ...on8, "--size", "0"], /--size is "0"; expected a size above 0/],
     [["synth", "all_gather", ...on8, "--strands", "few"], /--strands is "few"; expected -o beside it/],
     [["launch", "-n", "2", "--ssh", "ssh", script], /--ssh is "ssh"; expected --hostfile beside it/],
-    [["launch", "-n", "2", "--restart-delay", "5", script], /restartDelayMs is 5000; expected nothing, or onFailure/],
+    [
+      ["launch", "-n", "2", "--restart-delay", "5", script],
+      /restartDelayMs is 5000; expected nothing without onFailure/,
+    ],
     [
       ["launch", "-n", "2", "--rebuild-timeout", "5", script],
-      /rebuildTimeoutMs is 5000; expected nothing, or onFailure/,
+      /rebuildTimeoutMs is 5000; expected nothing without onFailure/,
     ],
     [
       ["bench", "all_gather", "-n", "2", "--redop", "sum"],

@@ -70,8 +70,9 @@ export function restartPolicy(options: RestartOptions, ranks: number): RestartPo
     throw new InvalidArgumentError("minRanks", minRanks, `an integer from 1 to the number of ranks, ${ranks}`);
   }
   for (const [name, value] of Object.entries({ restartWindowMs, restartDelayMs, rebuildTimeoutMs })) {
-    if (value !== undefined && onFailure === "end" && restarts === undefined)
-      throw new InvalidArgumentError(name, value, 'nothing, or onFailure "respawn" or "shrink"');
+    // Who says "end" may keep the rest as it is; who says nothing has forgotten what it is for.
+    if (value !== undefined && options.onFailure === undefined && restarts === undefined)
+      throw new InvalidArgumentError(name, value, "nothing without onFailure or restarts");
   }
   checkMs("restartWindowMs", restartWindowMs, 1);
   checkMs("restartDelayMs", restartDelayMs, 0);
