@@ -19,7 +19,7 @@ const SEEDS = (isFull ? [1, 2, 3, 4] : [1]).map((seed) => seed + choice);
 const promises = { outputAtRankEnd: true, reuseAtRankEnd: true };
 
 describe.each(ALGORITHMS)("$name", (entry) => {
-  it(`is proved right, and done when each rank ends, on 2 to ${ranksOf(entry).at(-1)} ranks`, () => {
+  it("is proved right, and done when each rank ends", () => {
     for (const numRanks of ranksOf(entry).filter(entry.legal)) {
       for (const inPlace of entry.inPlace && numRanks <= 8 ? [false, true] : [false]) {
         for (const root of ROOTED.includes(entry.collective) && numRanks <= 5 ? [0, numRanks - 1] : [0]) {
