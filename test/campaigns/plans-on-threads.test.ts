@@ -46,7 +46,7 @@ describe.skipIf(!existsSync(programs))("MSCCL++'s programs on threads (needs ../
 });
 
 describe("plans that the verifier rejects as a deadlock or a race", () => {
-  const wanted = Number(process.env["PLAN_MUTANTS"] ?? (isFull ? 2000 : 12));
+  const wanted = Number(process.env["PLAN_MUTANTS"] ?? (isFull ? 2000 : 24));
 
   it(`end by their deadline when forced, and leave the world usable (${wanted} mutants)`, {
     timeout: 3_600_000,

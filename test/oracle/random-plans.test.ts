@@ -43,8 +43,8 @@ describe("random plans", () => {
 
   // Long: node test/campaigns/verifier.mjs --plans 200000 --adversary 20000
   it.each([
-    ["random schedules", false, 80],
-    ["schedules that a search finds", true, 25],
+    ["random schedules", false, 120],
+    ["schedules that a search finds", true, 40],
   ])(
     "of every construct, launches and units that the verifier passes hold out against %s",
     { timeout: 600_000 },
