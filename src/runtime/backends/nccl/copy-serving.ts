@@ -17,7 +17,7 @@ export function copiesOf({ label }: Pick<Served, "label">, plan: ExecutionPlan):
   const copies = PlanCopies.of(plan);
   if (copies !== undefined) return copies;
   const instead = "name one that copies from inputs to outputs and does nothing else, such as direct-all-gather";
-  throw new UnsupportedError(`${label}, by copy engines`, instead);
+  throw new UnsupportedError(`${label} (by copy engines)`, instead);
 }
 
 /**
