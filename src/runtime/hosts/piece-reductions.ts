@@ -9,6 +9,9 @@ const ALONE_BYTES = 16 * 1024;
 /** Up to so many bytes hosts send each other all that they have: a second round would take longer. */
 const ONE_ROUND_BYTES = 1024;
 
+/** Ranks of a host that go on by themselves: with four, 16 MiB took longer (tcp-must-show-2026-11-29.md in bench/results/). */
+const MOST_APART = 2;
+
 /** A column's share of a piece, reduced at `at`. */
 interface ColumnShare extends Stretch {
   readonly piece: number;
@@ -54,7 +57,7 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
     shares: true,
     lends: tools.lends ? "untilShared" : undefined,
     // A column reads and writes its own share of all tensors.
-    isApart: (slot) => tools.learnLent(slot, takers),
+    isApart: (slot) => tools.row.length <= MOST_APART && tools.learnLent(slot, takers),
     bring: (piece, slot) => {
       const { at, bytes } = tools.piece(piece);
       if (!tools.lend(slot)) tools.bring(at, memory.input(column, slot), bytes);
