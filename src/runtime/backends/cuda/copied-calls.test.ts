@@ -357,6 +357,31 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     expect(told).toEqual([Array(3).fill(expect.stringMatching(/enough/)), []]);
   });
 
+  // The stand-in notes a copy of memory that was freed.
+  it("end when a rank is gone that a graph of them waits for, before its memory is", { timeout: 120_000 }, async () => {
+    const world = launch({
+      ...worldOf(),
+      backendOptions: { choices },
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, step) => {
+        const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+        const [x, y] = [world.tensor("i32", [1000]), world.tensor("i32", [2000])];
+        await comm.allGather(x, { output: y });
+        const graph = comm.capture((group) => {
+          for (let i = 0; i < 50; i++) group.allGather(x, { output: y });
+        });
+        if (world.rank === 0) {
+          const replayed = comm.replay(graph);
+          Atomics.store(step, 0, 1);
+          await replayed;
+        }
+        while (Atomics.load(step, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+        throw new Error("gone");
+      },
+    });
+    await expect(world).rejects.toThrow(/rank 1 failed.*gone/);
+  });
+
   it("are refused of algorithms that do more than copy, and named for one call", { timeout: 120_000 }, async () => {
     const [told] = await launch({
       ...worldOf(),
