@@ -81,6 +81,7 @@ describe("choices", () => {
     ["processes", "broadcast", 2 ** 28, "nccl", "nvidia-h100-80gb-hbm3"],
     ["processes", "reduce", 2 ** 22, "packet-reduce*128@512.lines"],
     ["processes", "gather", 2 ** 24, "nccl"],
+    ["threads", "gather", 2 ** 28, "direct-gather*16@copies.512"],
     ["processes", "scatter", 2 ** 24, "staged-scatter*66@512.unit64K"],
     ["threads", "all_reduce", 2 ** 18, "one-shot-packet-all-reduce*64@512.lines"],
     ["processes", "all_reduce", 2 ** 20, "one-shot-packet-all-reduce*64@512.sheets"],

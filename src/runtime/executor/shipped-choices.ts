@@ -162,7 +162,7 @@ const H200_ROOTED: Readonly<Record<string, Rows>> = {
     [128 * MI + 1, "direct-broadcast*16@copies.512"],
   ),
   reduce: rows(...packets("reduce"), [8 * MI + 1, "nccl"]),
-  gather: rows(...packets("gather"), [8 * MI + 1, "nccl"]),
+  gather: rows(...packets("gather"), [8 * MI + 1, "nccl"], [128 * MI + 1, "direct-gather*16@copies.512"]),
   scatter: SCATTER,
 };
 const H100_ROOTED: Readonly<Record<string, Rows>> = {
