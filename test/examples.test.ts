@@ -13,7 +13,6 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { useFakeGpu } from "./helpers/fake-gpu.ts";
 import { compilerOptions, declarationsOf, entryDeclarations, isBuilt, unlessBuilt } from "./support/declarations.ts";
 import { calledIn, publicFunctions } from "./support/public-calls.ts";
-import { spread } from "./support/spread.ts";
 
 const hasStandIn = useFakeGpu();
 // The stand-in is its own compiler: what it compiles has the two kernels that it knows.
@@ -169,16 +168,7 @@ describe("examples in docstrings, README.md and the guides", () => {
   if (apart.length > 0) {
     it.skip.each(apart.map(({ where, whyNot }) => [where, whyNot]))("%s does not run here: %s", () => {});
   }
-  // Those of documents all run, and half of those in docstrings, which the seed chooses.
-  const isOfDocument = ({ file }: Example) => file.endsWith(".md");
-  const run = [
-    ...runnable.filter(isOfDocument),
-    ...spread(
-      runnable.filter((example) => !isOfDocument(example)),
-      2,
-    ),
-  ];
-  it.each(run.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
+  it.each(runnable.map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
     const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
     for (const spy of quiet) spy.mockImplementation((() => true) as never);
     try {

@@ -55,7 +55,7 @@ function mpirun(
     const options = {
       encoding: "utf8",
       env: { ...process.env, CHORALE_BACKEND: "mpi", NO_COLOR: "1", TMPDIR: temporary, ...env },
-      timeout: 60_000,
+      timeout: 120_000,
     } as const;
     execFile(mpi.launcher, argv, options, (error, stdout, stderr) => {
       const code = error === null ? 0 : typeof error.code === "number" ? error.code : 1;
@@ -205,7 +205,7 @@ for (const mpi of MPIS) {
     );
 
     it("has the exchange and plans serve inside the host as it is told to, and keeps the event loop alive", {
-      timeout: 60_000,
+      timeout: 120_000,
     }, async () => {
       const choices =
         mpi === OPEN_MPI
@@ -237,7 +237,7 @@ for (const mpi of MPIS) {
       }
     });
 
-    it("names a rank that dies under chorale's launcher, and leaves no rank behind", { timeout: 70_000 }, async () => {
+    it("names a rank that dies under chorale's launcher, and leaves no rank behind", { timeout: 120_000 }, async () => {
       let said = "";
       const dying = launch({
         ranks: 3,
@@ -263,7 +263,7 @@ for (const mpi of MPIS) {
       await expect.poll(() => pids().filter((pid) => existsSync(`/proc/${pid}/exe`)), { timeout: 30_000 }).toEqual([]);
     });
 
-    it.runIf(compared.includes(mpi))("ends the job when a rank is killed", { timeout: 70_000 }, async () => {
+    it.runIf(compared.includes(mpi))("ends the job when a rank is killed", { timeout: 120_000 }, async () => {
       const { code, tookMs } = await mpirun(mpi, 2, ["die"], env);
       expect(code).not.toBe(0);
       // The deadline is a minute.
@@ -340,7 +340,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
   });
 
   it("sums where some ranks are in place and others are not, which MPI has no call for", {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     const found = await launch({
       ranks: 4,
@@ -359,7 +359,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
   });
 
   it("writes nothing to the result of a rank that has left a call which others have found", {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     const found = await launch({
       ranks: 3,
@@ -398,7 +398,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
   });
 
   it("is launched by chorale: results, by what it measures to be faster, and native output", {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     const lines: string[] = [];
     const found = await launch({
@@ -426,7 +426,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
   });
 
   it("leaves no mpirun, rank or folder behind when its launcher is ended by a signal", {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     const program = `import { launch } from ${JSON.stringify(chorale)};
       await launch({ ranks: 2, backend: "mpi", run: async (world) => {
@@ -456,7 +456,7 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
       ...pids.filter((pid) => existsSync(`/proc/${pid}/exe`)),
       ...folders().filter((name) => made.includes(name)),
     ];
-    await expect.poll(left, { timeout: 60_000 }).toEqual([]);
+    await expect.poll(left, { timeout: 120_000 }).toEqual([]);
   });
 
   it("refuses worlds that are rebuilt, and threads", async () => {
