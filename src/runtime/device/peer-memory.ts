@@ -83,7 +83,7 @@ export class PeerMemory implements Disposable {
     device.track(this);
   }
 
-  /** Whether `describe` can name memory: between processes, that of `pool` alone. */
+  /** Whether `describe` takes the memory at `address`: among threads any, between processes that of `pool` alone. */
   names(address: bigint): boolean {
     return !this.#interprocess || this.pool.segmentOf(address) !== undefined;
   }
