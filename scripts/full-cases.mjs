@@ -8,7 +8,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const wanted = process.argv.slice(2);
+const wanted = process.argv.slice(2).map((folder) => folder.replace(/^(\.\/)+/, ""));
 const files = ["src", "test", "examples"]
   .flatMap((folder) =>
     readdirSync(`${root}${folder}`, { recursive: true, encoding: "utf8" })
