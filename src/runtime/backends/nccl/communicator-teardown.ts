@@ -33,6 +33,10 @@ const SETTLE_MS = 60_000;
 /** How long it polls without a pause, ms; then it polls every millisecond, then every few: members may come much later. */
 const SETTLE_EAGER_MS = 3;
 const SETTLE_PAUSE_MS = 10;
+/** How often a stream that is to end is looked at, ms. */
+const LOOK_MS = 0.05;
+/** How long what stands behind kernels that were told to end is waited for, ms: copies, which take no longer by themselves. */
+const DRAIN_MS = 500;
 /**
  * A closed group is freed when all its members have nothing on their devices. A program that never pauses comes to no such
  * moment: when the group has waited for this long, new calls are held back for one, and again every so often, ms.
@@ -189,7 +193,7 @@ export class CommunicatorTeardown {
       all.map(({ queue }) => queue),
       true,
     );
-    this.#rank.segment.presence.end(this.#rank.settings.worldRank);
+    this.#leave(all.map(({ queue }) => queue));
     this.#open.clear();
     this.#retired.clear();
     this.#offered.clear();
@@ -209,10 +213,28 @@ export class CommunicatorTeardown {
     const all = [...this.#open, ...this.#retired].map(({ queue }) => queue);
     for (const queue of all) queue.adopt();
     this.#abort(all, true);
-    this.#rank.segment.presence.end(this.#rank.settings.worldRank);
+    this.#leave(all);
     this.#toAbort.clear();
     this.#pendingAborts.close();
     this.#everything = false;
+  }
+
+  /**
+   * Tells peers in this process that nothing of this rank reaches their memory any more: first what is still on its streams has
+   * to end. Copies are among that, which no word ends.
+   */
+  #leave(queues: readonly CommQueue[]): void {
+    const { device } = this.#rank.at;
+    const until = performance.now() + DRAIN_MS;
+    for (const { options } of queues) {
+      const { stream } = options;
+      const runs = () =>
+        !(stream.closed || device.closed) &&
+        device.poison === undefined &&
+        device.driver.api.cuStreamQuery(stream.handle) === CUDA_STATUS.notReady;
+      while (runs() && performance.now() < until) nap(LOOK_MS);
+    }
+    this.#rank.segment.presence.end(this.#rank.settings.worldRank);
   }
 
   /** Tells NCCL to give communicators up, all in one group. */
