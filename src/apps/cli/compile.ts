@@ -74,8 +74,8 @@ function checkMode(flags: Flags): void {
   if (diff === true) refuseGiven({ "--target": target, "--rank": rank, "--print-after": printAfter }, "no --diff");
   if (printAfter !== undefined) refuseGiven({ "--target": target, "--json": json }, "no --print-after");
   const format = target ?? (json === true ? "chorale" : targetOf(flags.output));
-  if (format !== "cuda") refuseGiven({ "--dtype": dtype }, "--target cuda");
-  if (format !== "text") refuseGiven({ "--rank": rank }, "--target text");
+  for (const [of, given] of Object.entries({ cuda: { "--dtype": dtype }, text: { "--rank": rank } }))
+    if (format !== of) refuseGiven(given, `--target ${of}`);
 }
 
 async function run(files: readonly string[], flags: Flags): Promise<number> {

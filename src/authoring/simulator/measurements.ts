@@ -7,12 +7,11 @@ import { z } from "zod";
 import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { ALGORITHMS } from "../algorithms/index.ts";
 import { compile } from "../language/index.ts";
-import type { ExecutionPlan } from "../plan/index.ts";
+import { type ExecutionPlan, MAX_INSTANCES } from "../plan/index.ts";
 
 /** More rows than this are a mistake: every one is simulated dozens of times. */
 const MAX_ROWS = 2000;
 const MAX_RANKS = 64;
-const MAX_INSTANCES = 256;
 /** Strands of all ranks of a measured plan. */
 const MAX_STRANDS = 16_384;
 

@@ -101,8 +101,8 @@ function parseShape(text: string): ServedShape | undefined {
     if (found === undefined || Object.keys(found).some((key) => key in shape)) return undefined;
     Object.assign(shape, found);
   }
-  const isOfKernels = Object.keys(shape).some((key) => key !== "copies" && key !== "threads");
-  return shape.copies === true && isOfKernels ? undefined : shape;
+  const { copies, threads: _, ...ofKernels } = shape;
+  return copies === true && Object.keys(ofKernels).length > 0 ? undefined : shape;
 }
 
 /**

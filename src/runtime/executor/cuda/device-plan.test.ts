@@ -51,7 +51,7 @@ describe.skipIf(!available)("DevicePlan", () => {
         await refused(proved("direct-all-gather"), { maxBytes: 0 });
         await refused(proved("direct-all-gather"), { interprocess: true });
         await refused(proved("direct-all-gather"), { threads: 33 });
-        await refused(proved("packet-all-gather", 2, 300), { threads: 1024 });
+        await refused(proved("one-shot-packet-all-reduce", 2, 150), { threads: 1024 });
         // More than the device has: what was taken until then is given back.
         await refused(proved("packet-all-gather"), { threads: 32, maxBytes: 2 ** 40 });
         return { refusals, leaked: at.pool.stats().usedBytes - used };
