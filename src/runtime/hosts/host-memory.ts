@@ -18,7 +18,7 @@ import type { Fingerprint } from "../memory/index.ts";
 import {
   attachSharedArena,
   createSharedArena,
-  nap,
+  napUntil,
   removeSharedArena,
   type SharedArena,
   type Span,
@@ -260,15 +260,8 @@ export class HostMemory {
   withdraw(): void {
     Atomics.store(this.#words, this.#lineOf(this.#me) + WITHDRAWN, 1);
     this.#helper?.finish();
-    const until = performance.now() + MOST_WRITE_MS;
-    while (this.#someWrites) {
-      if (performance.now() > until) {
-        // It was killed, or is stopped and may go on at any time.
-        this.#tensors?.keep();
-        return;
-      }
-      nap(0.1);
-    }
+    // Who still writes then was killed, or is stopped and may go on at any time.
+    if (!napUntil(() => !this.#someWrites, MOST_WRITE_MS)) this.#tensors?.keep();
   }
 
   /** Writes into tensors that others lend, unless one has left the call. @returns whether it did */

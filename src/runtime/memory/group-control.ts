@@ -61,10 +61,9 @@ export class GroupControl {
   readonly #across: GroupOutbox | undefined;
   /** See `Layout.memberWords`. */
   readonly #memberWords: number;
+  #bulletin: Bulletin | undefined;
   readonly member: number;
   readonly size: number;
-  /** What members tell each other, all as often. Of groups of one host. */
-  readonly bulletin: Bulletin;
 
   /**
    * @param at first word of the group
@@ -84,8 +83,6 @@ export class GroupControl {
     this.member = member;
     this.size = size;
     this.#across = across;
-    const bulletins = Array.from({ length: size }, (_, of) => layout.bulletin(at, of));
-    this.bulletin = new Bulletin(words, bulletins, member);
     const place = {
       takenAt: TURNS_AT,
       mark: 1 + layout.indexOf(at),
@@ -206,6 +203,13 @@ export class GroupControl {
   /** Whether every member has counted itself with `countReclaim`. */
   get allReclaimed(): boolean {
     return Atomics.load(this.#words, this.#at + GROUP.reclaimed) >= this.size;
+  }
+
+  /** What members tell each other, all as often. Of groups of one host. */
+  get bulletin(): Bulletin {
+    const places = () => Array.from({ length: this.size }, (_, of) => this.#layout.bulletin(this.#at, of));
+    this.#bulletin ??= new Bulletin(this.#words, places(), this.member);
+    return this.#bulletin;
   }
 
   /** See `Turns.turn`. */

@@ -6,7 +6,7 @@ import { availableParallelism } from "node:os";
 import { AbortedError, FormatError, TimeoutError } from "../../../core/index.ts";
 import { checkRanks, DEFAULT_TIMEOUT_MS, type EngineJoin, type JoinedEngine } from "../../comm/index.ts";
 import { hostMark } from "../../hosts/index.ts";
-import { machine, nap } from "../../memory/index.ts";
+import { machine, napUntil } from "../../memory/index.ts";
 import { attachMpi } from "./backend.ts";
 import { devicesOfEnvironment } from "./device-list.ts";
 import { choicesOfEnvironment, type HostChoices } from "./host-choices.ts";
@@ -94,14 +94,10 @@ function gather(mpi: MpiProcess, bytes: Buffer, width: number, timeoutMs: number
   const request = mpi.requests.take();
   const status = api.MPI_Iallgather(abi.inPlace, 0, type, all.address, width, type, mpi.comm, request);
   mpi.library.check("MPI_Iallgather", status);
-  const until = performance.now() + timeoutMs;
-  while (!mpi.requests.done(request)) {
-    if (performance.now() > until) {
-      mpi.abandoned.push(all);
-      mpi.broken = true;
-      throw new TimeoutError("joining the world through MPI", timeoutMs, [{ rank: mpi.rank, arrived: true }]);
-    }
-    nap(NAP_MS);
+  if (!napUntil(() => mpi.requests.done(request), timeoutMs, { napMs: NAP_MS })) {
+    mpi.abandoned.push(all);
+    mpi.broken = true;
+    throw new TimeoutError("joining the world through MPI", timeoutMs, [{ rank: mpi.rank, arrived: true }]);
   }
   mpi.requests.give(request);
   return Array.from({ length: mpi.size }, (_, rank) =>

@@ -29,7 +29,7 @@ import {
 import { type CudaDevice, type CudaDeviceInfo, download, type RankDevice, upload } from "../../device/index.ts";
 import { freeWorldTensor, type SegmentSource, worldDeviceTensor } from "../../device/internal.ts";
 import type { Choices } from "../../executor/internal.ts";
-import { enterControl, nap, type OpenControl } from "../../memory/index.ts";
+import { enterControl, napUntil, type OpenControl } from "../../memory/index.ts";
 import { openWorldDevice, type WorldDevice } from "../../progress/index.ts";
 import { ncclCapabilities } from "./capabilities.ts";
 import type { NcclCommunicator } from "./communicator.ts";
@@ -371,17 +371,15 @@ export class NcclBackend implements Backend {
   #untilPeersEnded(): void {
     const { segment, settings, at } = this.#rank;
     if (settings.interprocess || at.device.poison !== undefined) return;
-    const start = performance.now();
     const failed = segment.failure?.code === "RANK_FAILED" ? segment.failure.rank : undefined;
-    for (;;) {
+    const start = performance.now();
+    const haveEnded = () => {
       const peers = segment.presence.of(process.pid);
-      if (peers.length === 0) return;
       // The failed rank may still be telling NCCL, or be dead; kernels of ranks that are gone may still end.
-      const isLost = peers.every((rank) => rank === failed || segment.presence.isGone(rank));
-      const limitMs = isLost ? FAILED_RANK_MS : PEERS_END_MS;
-      if (performance.now() - start > limitMs) return;
-      nap(PEERS_LOOK_MS);
-    }
+      const areLost = peers.every((rank) => rank === failed || segment.presence.isGone(rank));
+      return peers.length === 0 || (areLost && performance.now() - start > FAILED_RANK_MS);
+    };
+    napUntil(haveEnded, PEERS_END_MS, { napMs: PEERS_LOOK_MS });
   }
 
   #free(cause: ChoraleError): void {

@@ -4,7 +4,7 @@
  */
 import type { ChoraleError } from "../../../core/index.ts";
 import { NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
-import { nap } from "../../memory/index.ts";
+import { napUntil } from "../../memory/index.ts";
 import type { Opening } from "./nccl-entry.ts";
 
 /** How long NCCL may work on a call that was given to it, ms. */
@@ -59,8 +59,7 @@ export class CommHandle {
 
   /** Waits until NCCL has put the last call on the stream, so that what follows it can be put behind. */
   untilAccepted(): void {
-    const until = performance.now() + ACCEPT_MS;
-    while (!this.accepts && performance.now() < until) nap(0.02);
+    napUntil(() => this.accepts, ACCEPT_MS, { napMs: 0.02 });
   }
 
   /** What NCCL has found wrong meanwhile. */

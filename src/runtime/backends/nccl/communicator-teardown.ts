@@ -16,8 +16,8 @@
 import type { ChoraleError } from "../../../core/index.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
-import { CudaGraph } from "../../device/index.ts";
-import { nap, RECLAIM } from "../../memory/index.ts";
+import { CudaGraph, type CudaStream } from "../../device/index.ts";
+import { napUntil, RECLAIM } from "../../memory/index.ts";
 import type { CommunicatorParts, NcclContext } from "./nccl-context.ts";
 import { PendingAborts } from "./pending-abort.ts";
 import type { CommQueue } from "./queue.ts";
@@ -33,8 +33,6 @@ const SETTLE_MS = 60_000;
 /** How long it polls without a pause, ms; then it polls every millisecond, then every few: members may come much later. */
 const SETTLE_EAGER_MS = 3;
 const SETTLE_PAUSE_MS = 10;
-/** How often a stream that is to end is looked at, ms. */
-const LOOK_MS = 0.05;
 /** How long what stands behind kernels that were told to end is waited for, ms: copies, which take no longer by themselves. */
 const DRAIN_MS = 500;
 /**
@@ -168,10 +166,17 @@ export class CommunicatorTeardown {
 
   /** Whether kernels of a group run here, or are about to, also of calls that failed: those do not end by themselves. */
   #runs({ handle, options }: CommQueue): boolean {
-    const { device } = this.#rank.at;
-    if (handle.comm === undefined || options.stream.closed || device.poison !== undefined) return false;
+    if (handle.comm === undefined) return false;
+    const status = this.#statusOf(options.stream);
     // Errors are left to `isDone` of the stream.
-    return !handle.accepts || device.driver.api.cuStreamQuery(options.stream.handle) !== CUDA_STATUS.success;
+    return status !== undefined && (!handle.accepts || status !== CUDA_STATUS.success);
+  }
+
+  /** What the driver says of a stream: nothing of what is closed, or lost with its context. */
+  #statusOf(stream: CudaStream): number | undefined {
+    const { device } = this.#rank.at;
+    if (stream.closed || device.closed || device.poison !== undefined) return undefined;
+    return device.driver.api.cuStreamQuery(stream.handle);
   }
 
   /** Ends the kernels of a communicator without freeing anything, where NCCL can. @returns whether it could */
@@ -224,16 +229,8 @@ export class CommunicatorTeardown {
    * to end. Copies are among that, which no word ends.
    */
   #leave(queues: readonly CommQueue[]): void {
-    const { device } = this.#rank.at;
-    const until = performance.now() + DRAIN_MS;
-    for (const { options } of queues) {
-      const { stream } = options;
-      const runs = () =>
-        !(stream.closed || device.closed) &&
-        device.poison === undefined &&
-        device.driver.api.cuStreamQuery(stream.handle) === CUDA_STATUS.notReady;
-      while (runs() && performance.now() < until) nap(LOOK_MS);
-    }
+    const mayRun = ({ options }: CommQueue) => this.#statusOf(options.stream) === CUDA_STATUS.notReady;
+    napUntil(() => !queues.some(mayRun), DRAIN_MS);
     this.#rank.segment.presence.end(this.#rank.settings.worldRank);
   }
 
@@ -356,12 +353,7 @@ export class CommunicatorTeardown {
       else library.api.ncclCommDestroy(handle);
     }
     control.countReclaim();
-    const start = performance.now();
-    while (!control.allReclaimed && !segment.failed) {
-      const waitedMs = performance.now() - start;
-      if (waitedMs > RECLAIM_MS) break;
-      if (waitedMs > 0.2) nap(0.05);
-    }
+    napUntil(() => control.allReclaimed || segment.failed, RECLAIM_MS, { spinMs: 0.2 });
     control.endTurn(ranks);
     this.#forget(communicator);
     return true;
@@ -379,13 +371,14 @@ export class CommunicatorTeardown {
   #settled(handle: bigint): number {
     const { api } = this.#rank.library;
     const state = new Int32Array(1);
-    const until = performance.now() + RECLAIM_MS;
-    for (;;) {
+    let status: number = NCCL_RESULT.inProgress;
+    const isSettled = () => {
       const asked = api.ncclCommGetAsyncError(handle, state);
-      const status = asked === NCCL_RESULT.success ? (state[0] ?? 0) : asked;
-      if (status !== NCCL_RESULT.inProgress || performance.now() > until) return status;
-      nap(0.05);
-    }
+      status = asked === NCCL_RESULT.success ? (state[0] ?? 0) : asked;
+      return status !== NCCL_RESULT.inProgress;
+    };
+    napUntil(isSettled, RECLAIM_MS);
+    return status;
   }
 
   #forget(communicator: CommunicatorParts): void {

@@ -3,10 +3,7 @@
  * ended well whose kernel was only cut short. Members settle such calls alone that all of them have made, and see the failure
  * before they see a kernel end by it (`CommQueue`).
  */
-import { COLLECTIVE, type GroupControl, nap } from "../../memory/index.ts";
-
-/** How often a member that waits for the others looks at them, ms. */
-const LOOK_MS = 0.05;
+import { COLLECTIVE, type GroupControl, napUntil } from "../../memory/index.ts";
 
 /**
  * Waits until no other member that lives settles calls any more. This member makes no more calls.
@@ -20,12 +17,11 @@ export function othersSettle(
   limitMs: number,
 ): boolean {
   const own = control.issued(control.member, COLLECTIVE);
-  const until = performance.now() + limitMs;
-  for (;;) {
+  let isBehind = false;
+  const areDone = () => {
     // Asked first: whoever has come as far here makes no more calls that this member has made, too.
-    const isBehind = others.some((member) => control.issued(member, COLLECTIVE) < own);
-    if (!others.some((member) => control.isSettling(member))) return !isBehind;
-    if (performance.now() > until) return false;
-    nap(LOOK_MS);
-  }
+    isBehind = others.some((member) => control.issued(member, COLLECTIVE) < own);
+    return !others.some((member) => control.isSettling(member));
+  };
+  return napUntil(areDone, limitMs) && !isBehind;
 }

@@ -10,7 +10,7 @@
  * others have made already must complete before the ranks are quiet. Afterwards it takes whatever quiet moment there is.
  * All members of a group that lingers know of the failure, for the others have aborted it.
  */
-import { type JointTurn, nap } from "../../memory/index.ts";
+import { type JointTurn, napUntil } from "../../memory/index.ts";
 import type { NcclContext } from "./nccl-context.ts";
 import type { CommQueue } from "./queue.ts";
 import { HOLD_BACK_MS, isHoldWindow } from "./quiet-window.ts";
@@ -141,11 +141,11 @@ export class PendingAborts {
   }
 
   #goOnToEnd(): void {
-    const until = performance.now() + TURN_MS;
-    while (this.inTurn && performance.now() < until) {
-      this.#goOn();
-      if (this.inTurn) nap(0.05);
-    }
+    const isOver = () => {
+      if (this.inTurn) this.#goOn();
+      return !this.inTurn;
+    };
+    napUntil(isOver, TURN_MS);
   }
 
   /** Does what can be done now. @returns whether a group lingers, here or on another member */

@@ -11,7 +11,7 @@ import {
   HELD_KINDS,
   type Held,
   type HeldKind,
-  nap,
+  napUntil,
   readLedger,
   takeLedger,
   whileOthersFreeNothing,
@@ -76,7 +76,7 @@ const NON_BLOCKING = 1;
 
 /** Waits until streams have nothing to do. @returns false where one still has after `limitMs` */
 function areDone(held: readonly Held[], driver: CudaDriver, limitMs: number): boolean {
-  const until = performance.now() + limitMs;
+  const streams = held.filter(({ kind }) => kind === "stream");
   const isBusy = ({ ordinal, handle }: Held) => {
     let status: number = CUDA_STATUS.success;
     withContext(driver, ordinal, () => {
@@ -84,13 +84,7 @@ function areDone(held: readonly Held[], driver: CudaDriver, limitMs: number): bo
     });
     return status === CUDA_STATUS.notReady;
   };
-  for (const one of held) {
-    while (one.kind === "stream" && isBusy(one)) {
-      if (performance.now() > until) return false;
-      nap(1);
-    }
-  }
-  return true;
+  return napUntil(() => !streams.some(isBusy), limitMs, { napMs: 1 });
 }
 
 /**

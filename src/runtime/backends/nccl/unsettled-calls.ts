@@ -2,7 +2,7 @@
  * The calls of a group that NCCL was given and that are not known to be done, in order. Marks behind them tell when
  * they are. A call is settled once, when a mark behind it was reached or the stream was found idle.
  */
-import { nap } from "../../memory/index.ts";
+import { napUntil } from "../../memory/index.ts";
 import type { Agreement, CallSettlement } from "../../progress/index.ts";
 import type { Completion } from "./completion.ts";
 import type { Entry } from "./nccl-entry.ts";
@@ -98,12 +98,7 @@ export class UnsettledCalls {
   waitFor(count: number, limitMs: number, over: () => boolean): void {
     const last = this.#calls.slice(0, count).findLast((entry) => entry.marker !== 0);
     if (last === undefined) return;
-    const start = performance.now();
-    while (!this.#completion.reached(last.marker) && !over()) {
-      const waitedMs = performance.now() - start;
-      if (waitedMs > limitMs) break;
-      if (waitedMs > FINISH_SPIN_MS) nap(0.05);
-    }
+    napUntil(() => this.#completion.reached(last.marker) || over(), limitMs, { spinMs: FINISH_SPIN_MS });
   }
 
   /** Forgets all calls: they were settled elsewhere. */

@@ -9,7 +9,7 @@ import { constants } from "node:os";
 import { Worker } from "node:worker_threads";
 import { POLL_IN, type SocketCalls, socketPair } from "../../../foreign/native/index.ts";
 import type { ReduceJob, WasmMemory } from "../../executor/internal.ts";
-import { HostAddresses, nap } from "../../memory/index.ts";
+import { HostAddresses, napUntil } from "../../memory/index.ts";
 import {
   JOB_AT,
   type MemoryNote,
@@ -156,8 +156,7 @@ export class SendThread {
 
   /** Returns when it makes no reduction any more. */
   finish(): void {
-    const until = performance.now() + STOP_MS;
-    while (this.isReady && Atomics.load(this.#words, WORD.turn) === TURN.given && performance.now() < until) nap(0.1);
+    napUntil(() => !this.isReady || Atomics.load(this.#words, WORD.turn) !== TURN.given, STOP_MS);
   }
 
   /** Has it forget a memory. */
