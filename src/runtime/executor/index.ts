@@ -1,7 +1,8 @@
 /**
  * Runs execution plans over a Transport, on CPUs and as generated CUDA kernels, and chooses what serves a call.
  * Refuses to know what ranks are: threads, processes or devices are the transport's matter.
- * Start with transport.ts, then cpu/prepared-plan.ts, cuda/generate.ts and choices.ts; internal.ts is the door for ranks.
+ * Start with transport.ts, then cpu/prepared-plan.ts, cuda/generate.ts and choices.ts; internal.ts is the door for ranks,
+ * cuda/internal.ts the one for ranks on GPUs.
  */
 export { registerAlgorithm } from "./algorithm-names.ts";
 export {
@@ -23,11 +24,6 @@ export {
 } from "./cuda/generate.ts";
 export type { StateLayout, WindowLayout } from "./cuda/launch-layout.ts";
 export { type WindowSizes, windowBytes } from "./cuda/launch-words.ts";
-export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan, type LoadedPlanParts } from "./cuda/loaded-plan.ts";
-export { LocalCopy, type LocalCopyShape } from "./cuda/local-copy.ts";
-export { type Meeting, meetingOf } from "./cuda/meeting.ts";
-export { PlanCopies, type PlanCopy, usesPortsAlone } from "./cuda/plan-copies.ts";
-export { FEWEST_BLOCK_THREADS, untunedShape } from "./cuda/untuned-shape.ts";
 export { machineChoices } from "./machine-choices.ts";
 export { type AlgorithmRequest, parseServed, type RegisteredAlgorithm, type Served } from "./served.ts";
 export { SHIPPED_CHOICES } from "./shipped-choices.ts";

@@ -1,6 +1,6 @@
 /**
  * The executor's second door, for ranks on CPUs: kernels, the machine that runs plans, and the tables of choices.
- * It loads neither the CUDA generator nor the device runtime: those are behind index.ts.
+ * It loads neither the CUDA generator nor the device runtime: those are behind index.ts and cuda/internal.ts.
  * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
  */
 export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";

@@ -7,7 +7,7 @@
 import { oneOf } from "../../../core/internal.ts";
 import { CUDA_STATUS } from "../../../foreign/cuda/index.ts";
 import type { CudaStream, PinnedBuffer, RankDevice } from "../../device/index.ts";
-import type { LaunchEnds } from "../../executor/index.ts";
+import type { LaunchEnds } from "../../executor/cuda/internal.ts";
 
 const COMPLETION_VARIABLE = "CHORALE_CUDA_COMPLETION";
 

@@ -2,7 +2,8 @@
 import { chunkBytesOf, type ExecutionPlan, proofOf, shapeOf } from "../../../authoring/plan/index.ts";
 import { sizeOf, UnsupportedError } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
-import { type LocalCopyShape, PlanCopies, type Served, usesPortsAlone } from "../../executor/index.ts";
+import { type LocalCopyShape, PlanCopies, usesPortsAlone } from "../../executor/cuda/internal.ts";
+import type { Served } from "../../executor/index.ts";
 import type { Choice } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { CopiedCall, GroupCopies } from "./group-copies.ts";

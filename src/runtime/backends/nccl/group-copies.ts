@@ -6,7 +6,7 @@
  */
 import { MismatchError } from "../../../core/index.ts";
 import { CudaEvent, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
-import { type LoadedPlan, LocalCopy, type LocalCopyShape, type PlanCopies } from "../../executor/index.ts";
+import { type LoadedPlan, LocalCopy, type LocalCopyShape, type PlanCopies } from "../../executor/cuda/internal.ts";
 import type { Bulletin } from "../../memory/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import { StandIns } from "./stand-ins.ts";

@@ -16,7 +16,7 @@ import {
   LoadedPlan,
   meetingOf,
   untunedShape,
-} from "../../executor/index.ts";
+} from "../../executor/cuda/internal.ts";
 import {
   type Choice,
   type Choices,

@@ -6,7 +6,7 @@ import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
 import { NCCL_DTYPE, NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { WireOp } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
-import type { LaunchEnds } from "../../executor/index.ts";
+import type { LaunchEnds } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 
 /** One operation with addresses, as this rank runs it. Counts in elements. */

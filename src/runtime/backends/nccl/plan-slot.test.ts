@@ -2,7 +2,7 @@
 import { afterEach, expect, it, vi } from "vitest";
 import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
 import { UnsupportedError } from "../../../core/index.ts";
-import type { GeneratedKernel, LoadedPlan } from "../../executor/index.ts";
+import type { GeneratedKernel, LoadedPlan } from "../../executor/cuda/internal.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import { PlanSlot } from "./plan-slot.ts";
 

@@ -6,7 +6,7 @@
 import { createHash } from "node:crypto";
 import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
 import { ChoraleError, type DType, UnsupportedError } from "../../../core/index.ts";
-import type { GeneratedKernel, LoadedPlan } from "../../executor/index.ts";
+import type { GeneratedKernel, LoadedPlan } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 
