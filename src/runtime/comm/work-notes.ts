@@ -31,7 +31,7 @@ export interface WorkNote {
 }
 
 /** Works that nobody looked at. */
-export interface UnseenWorks {
+interface UnseenWorks {
   readonly what: string;
   /** The calls, one a line; each line begins with a line break. */
   readonly sites: string;
@@ -48,7 +48,7 @@ export interface Watched {
 }
 
 /** What a report must know of a group. */
-export interface NotedGroup {
+interface NotedGroup {
   readonly name: string;
   /** Whether calls that nobody awaited are reported; otherwise later calls' sites are not taken. */
   readonly reports: boolean;

@@ -79,7 +79,7 @@ export interface SegmentListener {
   removed(address: bigint): void;
 }
 
-export interface PoolOptions {
+interface PoolOptions {
   /** Most that it takes from the device, bytes; the whole device by default. */
   readonly limitBytes?: number;
   readonly source?: SegmentSource;

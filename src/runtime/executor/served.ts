@@ -37,7 +37,7 @@ export interface Served {
 }
 
 /** What `@` of a label says, separated by points: `512`, `lines`, `u8`, `b4`, `unit128K`; `copies`, or `copies.512`. */
-export interface ServedShape {
+interface ServedShape {
   /** Of a block. */
   readonly threads?: number;
   /** How packets lie in memory. */

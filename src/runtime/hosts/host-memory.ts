@@ -46,7 +46,7 @@ const ownBytes = (pieceBytes: number) => NUM_SLOTS * ownSlotBytes(pieceBytes) + 
 
 /** What members count: pieces that they have brought, have ready for the others, and have done with. */
 export const COUNT = { brought: 0, shared: 1, taken: 2 } as const;
-export type Count = (typeof COUNT)[keyof typeof COUNT];
+type Count = (typeof COUNT)[keyof typeof COUNT];
 /** Words of a member's line behind those: whether it sleeps, and the call of the piece in each slot. */
 const SLEEPS = 3;
 const PRINTS = 4;
@@ -114,7 +114,7 @@ export interface ReduceHelper {
   forget(memory: WasmMemory): void;
 }
 
-export interface HostMemoryParts {
+interface HostMemoryParts {
   readonly arena: SharedArena;
   readonly members: number;
   /** This rank's place among them. */

@@ -6,7 +6,7 @@
  */
 export type { Carrier } from "./carrier.ts";
 export { ColumnMessages, MAX_PIECES } from "./column-messages.ts";
-export { HOST_MARK_BYTES, hostMark, type LaunchedAt } from "./host-identity.ts";
+export { HOST_MARK_BYTES, hostMark } from "./host-identity.ts";
 export { type HostLayout, layoutOf, layoutText, ownRow } from "./host-layout.ts";
 export {
   createHostMemory,

@@ -30,7 +30,7 @@ export interface PieceWork {
   take(piece: number, slot: number): void;
 }
 
-export interface PieceCall {
+interface PieceCall {
   readonly print: Fingerprint;
   /** Says that a member's piece, by group rank, is of another call. */
   readonly disagree: (member: number, theirs: Fingerprint) => void;

@@ -8,7 +8,7 @@ import { markOf } from "./counts.ts";
 
 /** How far a call came: called by the program, given to the engine's stream, begun there (told only with timings), done. */
 const FLIGHT_STAGES = ["issued", "started", "running", "done"] as const;
-export type FlightStage = (typeof FLIGHT_STAGES)[number];
+type FlightStage = (typeof FLIGHT_STAGES)[number];
 
 /** Words of a note: number, stage, and four 64-bit floats. Words, for the segment need not be aligned to eight bytes. */
 export const NOTE_WORDS = 10;
@@ -36,7 +36,7 @@ export interface FlightNote {
 }
 
 /** What became of a send or receive. */
-export interface PairNote extends FlightNote {
+interface PairNote extends FlightNote {
   /** The first two words of its fingerprint, and its number in its lane. */
   readonly call: number;
   readonly count: number;

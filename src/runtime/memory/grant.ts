@@ -27,7 +27,7 @@ export interface TakenPlace {
 }
 
 /** One rank's offer, as it was read. */
-export interface Offer {
+interface Offer {
   /** Of the world. */
   readonly rank: number;
   /** Where it stands. */

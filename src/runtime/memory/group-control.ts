@@ -36,7 +36,7 @@ export interface Fingerprint {
 }
 
 /** What a group uses of the segment that it stands in. */
-export interface SegmentParts {
+interface SegmentParts {
   readonly layout: Layout;
   readonly words: Int32Array;
   /** The bytes of `words`. */

@@ -18,7 +18,7 @@ const DONE = 2 ** 18;
 export const MAX_JOINT_RANKS = 16;
 
 /** Where joint turns stand; ranks are taken with a mark that is no group's. */
-export interface JointPlace extends TakenPlace {
+interface JointPlace extends TakenPlace {
   /** First of the words of the world's ranks. */
   readonly at: number;
   /** How many there are. */

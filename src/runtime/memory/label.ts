@@ -1,6 +1,6 @@
 /** Name and members of a group as it stands in the control segment, for the flight recorder: JSON of bounded size. */
 
-export interface GroupLabel {
+interface GroupLabel {
   readonly name: string;
   readonly ranks: readonly number[];
 }

@@ -83,7 +83,7 @@ export function bytesOf(words: Int32Array): Uint8Array {
 }
 
 /** One notice, as it was read. */
-export interface Notice {
+interface Notice {
   readonly kind: number;
   readonly key: GroupKey;
   /** What belongs to the kind. */

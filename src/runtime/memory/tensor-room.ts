@@ -13,7 +13,7 @@ const GROWTH_BYTES = 4 * 2 ** 20;
 /** What views lie in: it must not be collected before them. */
 const owners = new WeakMap<ArrayBuffer, SharedArrayBuffer>();
 
-export interface RoomPlace {
+interface RoomPlace {
   /** Mapped over by the arena. */
   readonly memory: SharedArrayBuffer;
   /** Where the memory begins in this process. */

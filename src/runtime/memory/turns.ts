@@ -47,7 +47,7 @@ export interface FirstOfLane {
 }
 
 /** Where the turns of a group stand. */
-export interface TurnsPlace extends TakenPlace {
+interface TurnsPlace extends TakenPlace {
   /** First of the words of the members' offers. */
   readonly offersAt: number;
   /** The word of a member's lane of sends or receives that is for turns. */

@@ -3,14 +3,14 @@ import { MismatchError } from "../../core/index.ts";
 import { describeWords, unpackCall } from "../comm/index.ts";
 
 /** The three words of a fingerprint (comm/call-fingerprint.ts). */
-export interface PrintWords {
+interface PrintWords {
   readonly call: number;
   readonly count: number;
   readonly hash: number;
 }
 
 /** One member's side of a disagreement. */
-export interface CallSide {
+interface CallSide {
   /** World rank. */
   readonly rank: number;
   readonly print: PrintWords;

@@ -9,7 +9,7 @@ import type { QueueEntry } from "./queue-entry.ts";
 import type { QueuedWork } from "./queued-work.ts";
 
 /** The group whose calls these are. */
-export interface FailingGroup {
+interface FailingGroup {
   /** Why it has ended, once it has. */
   readonly cause: ChoraleError | undefined;
   fail(error: unknown): void;

@@ -70,7 +70,7 @@ interface Hold {
   readonly held: HeldOffers | undefined;
 }
 
-export interface MirrorOptions {
+interface MirrorOptions {
   readonly segment: ControlSegment;
   readonly ranks: number;
   readonly generation: number;

@@ -11,7 +11,7 @@ import type { QueuedWork } from "./queued-work.ts";
 /** How often the engine is asked for failures while something is pending, ms. */
 const ASK_PERIOD_MS = 20;
 
-export interface WatchdogOptions {
+interface WatchdogOptions {
   readonly agreement: Agreement;
   readonly group: string;
   /** Asks the engine. @param oldest the oldest pending call, for the error @throws what ends the group */

@@ -63,10 +63,6 @@ export class Channel {
     socket.on("close", () => this.#end(undefined));
   }
 
-  get ended(): boolean {
-    return this.#ended;
-  }
-
   /** Checks and signs every later frame. */
   secure(keys: ChannelKeys): void {
     this.#keys = keys;

@@ -8,7 +8,7 @@ import { refusePlain } from "./tls-identity.ts";
 
 type Message = Readonly<Record<string, unknown>>;
 
-export interface HandshakeCall<T> {
+interface HandshakeCall<T> {
   readonly secret: Buffer;
   /** Of the other end, for errors. */
   readonly peer: string;
@@ -33,7 +33,7 @@ export interface HandshakeCall<T> {
   readonly enter: (channel: Channel, keys: ChannelKeys, answer: Message) => HandshakeEnd<T>;
 }
 
-export interface HandshakeEnd<T> {
+interface HandshakeEnd<T> {
   readonly value: T | Promise<T>;
   readonly inside?: ChannelListener;
 }

@@ -19,7 +19,7 @@ export type Admission =
   /** @returns who hears the peer from now on; nobody when the channel was let go */
   | { readonly answer: object; readonly enter: (channel: Channel, keys: ChannelKeys) => ChannelListener | undefined };
 
-export interface EntranceOptions {
+interface EntranceOptions {
   readonly secret: string;
   /** The kind of a peer's first message, and the field in which it says what it claims. */
   readonly word: { readonly kind: string; readonly field: string };

@@ -121,7 +121,7 @@ export function checkOneHost({ launcher, spansHosts }: ForeignPlace, canLaunch: 
   );
 }
 
-export interface Address {
+interface Address {
   readonly host: string;
   readonly port: number;
 }

@@ -41,7 +41,7 @@ export interface PeerSocket {
   readonly keys: ChannelKeys;
 }
 
-export interface DoorOptions {
+interface DoorOptions {
   readonly secret: string;
   readonly host: string;
   /** 0, the system's choice by default. */

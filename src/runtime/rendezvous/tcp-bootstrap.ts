@@ -28,7 +28,7 @@ const LONGEST_PAUSE_MS = 500;
 /** How long the handshake may take, ms: the host may be busy loading its GPU's libraries. */
 const HANDSHAKE_MS = 15_000;
 
-export interface JoinOptions {
+interface JoinOptions {
   readonly secret: string;
   readonly claims: Claims;
   readonly host: string;

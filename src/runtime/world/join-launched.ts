@@ -31,7 +31,7 @@ import { toErrorRecord } from "./remote-error.ts";
 import { createWorld, type World } from "./world.ts";
 import { recordFlight } from "./write-flight-file.ts";
 
-export interface JoinLaunchedOptions {
+interface JoinLaunchedOptions {
   /** How long the ranks wait for each other, and default deadline of every later wait, ms; 60 s by default. */
   readonly timeoutMs?: number;
 }

@@ -9,7 +9,7 @@ const OF_OPEN_MPI = /\[\d+,(\d+)\]<(stdout|stderr)>:/g;
 const OF_MPICH = /^\[(\d+)\] (.*)$/;
 
 /** A piece of what a rank wrote. */
-export interface TaggedPiece {
+interface TaggedPiece {
   readonly rank: number;
   /** Undefined where the launcher does not say it. */
   readonly stream: OutputStream | undefined;

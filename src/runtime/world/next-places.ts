@@ -10,7 +10,7 @@ export interface Entry {
   readonly was?: number;
 }
 
-export interface NextParts {
+interface NextParts {
   /** Ranks of hosts that have come since. */
   readonly joined: readonly RankHost[];
   /** When what led to it began. */

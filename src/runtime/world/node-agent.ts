@@ -29,7 +29,7 @@ const END_MS = 5_000;
 
 type MirrorMessage = Extract<NodeMessage, { kind: "mirror" }>;
 
-export interface AgentSpec {
+interface AgentSpec {
   readonly plan: NodePlan;
   readonly kind: BackendKind;
   /** Number of ranks of this host. */

@@ -51,7 +51,7 @@ const PIECE_BYTES = 64 * 1024;
 /** Jobs and results of many ranks may wait for a slow network. */
 const MAX_UNREAD_BYTES = 1024 * 1024 * 1024;
 
-export interface NodeListener {
+interface NodeListener {
   message(message: NodeMessage): void;
   /** The other launcher is gone; called once. @param reason the end of a sentence about it */
   lost(reason: string): void;

@@ -34,7 +34,7 @@ export interface NodesOptions {
 }
 
 /** More launchers than this are taken for a typing error. */
-export const MAX_NODES = 256;
+const MAX_NODES = 256;
 const DEFAULT_JOIN_MS = 60_000;
 const DEFAULT_LAST_CALL_MS = 10_000;
 /** After this long a launcher says whom it waits for, ms. */

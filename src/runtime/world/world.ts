@@ -103,7 +103,7 @@ export interface World extends AsyncDisposable {
 }
 
 /** What the launcher told this rank besides its backend. */
-export interface WorldContext {
+interface WorldContext {
   readonly args: readonly string[];
   readonly data: unknown;
   /** Absent where the ranks reach each other by the engine alone. */

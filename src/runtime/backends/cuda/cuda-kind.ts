@@ -36,7 +36,7 @@ export interface CudaHandle extends NcclHandle {
 const KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
 
 /** How tables name what ranks run on: the device's name as the driver has it, and what the ranks are. */
-export function topologyOf({ name }: Pick<CudaDeviceInfo, "name">, interprocess: boolean): string {
+function topologyOf({ name }: Pick<CudaDeviceInfo, "name">, interprocess: boolean): string {
   const device = name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
   return `${device} ${interprocess ? "processes" : "threads"}`;
 }

@@ -4,7 +4,7 @@
  */
 import { type Activity, type CallTarget, SteppedCall, type Steps } from "./mpi-entry.ts";
 
-export interface Chooser {
+interface Chooser {
   /** What serves the call; `undefined` where that is to be measured first. */
   choose(): Activity | undefined;
   measure(steps: Steps): Generator<void>;

@@ -25,7 +25,7 @@ const SHARED_BYTES = 1024 * 1024;
 /** Polls of the other ranks' progress in one look at the call. */
 const SPINS = 16;
 
-export interface DirectOptions {
+interface DirectOptions {
   /** Hears that the call is made so. */
   readonly directly?: () => void;
   /** Makes the call where it cannot be made so. */

@@ -35,7 +35,7 @@ export const NUM_SLOTS = 8;
 /** Most of a rank's input, or of its result, that is in the arena at once: small enough for a core's cache. */
 export const PIECE_BYTES = 256 * 1024;
 /** Cache lines are as long, or shorter. */
-export const LINE_BYTES = 128;
+const LINE_BYTES = 128;
 /** What follows a rank's result: kernels of some plans write whole vectors. */
 const MARGIN_BYTES = 128;
 /** A rank's own memory for prepared plans. */

@@ -48,7 +48,7 @@ const MOST_MS = 1000;
 const MOST_NS = 2 ** 31 - 1;
 
 /** The two ways to make a call. */
-export interface Ways {
+interface Ways {
   readonly mpi: (call: HostCall) => Activity;
   readonly exchange: (call: HostCall) => Activity;
 }

@@ -48,7 +48,7 @@ export interface WorldPlans {
 }
 
 /** The same of a host that has memory for plans. */
-export interface HostPlans extends WorldPlans {
+interface HostPlans extends WorldPlans {
   readonly arena: HostArena;
 }
 

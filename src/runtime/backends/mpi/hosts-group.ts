@@ -61,7 +61,7 @@ const PATH_BYTES = 256;
 const rounds = (dtype: DType, redop: ReduceOp | undefined) =>
   isSmallFloat(dtype) && (typeof redop === "object" || redop === "sum" || redop === "prod" || redop === "avg");
 
-export interface HostsGroupPlace {
+interface HostsGroupPlace {
   readonly group: string;
   readonly layout: HostLayout;
   /** This rank's number in the group. */

@@ -11,7 +11,7 @@ import {
 } from "../../executor/internal.ts";
 
 /** The group, as this rank sees it. */
-export interface MeasuredGroup {
+interface MeasuredGroup {
   readonly group: string;
   readonly numRanks: number;
   /** This rank's number in it. */

@@ -37,7 +37,7 @@ export interface Activity {
 }
 
 /** Issues one call. @param request where MPI writes the request @returns MPI's status */
-export type Issue = (target: CallTarget, request: number) => number;
+type Issue = (target: CallTarget, request: number) => number;
 
 /** A call of one request. When it is done it can be made again. */
 export abstract class RequestCall implements Activity {

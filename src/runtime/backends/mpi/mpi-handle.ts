@@ -20,7 +20,7 @@ import { choicesOf, choicesOfEnvironment, type HostChoices, namesPlans } from ".
 export const MAX_MPI_RANKS = MAX_JOINT_RANKS;
 
 /** What the ranks of one host share. */
-export interface HostPart {
+interface HostPart {
   readonly control: MappedControl;
   /** For collectives inside the host; absent where MPI serves everything, or there is no room for it. */
   readonly arena?: GrowingArena;

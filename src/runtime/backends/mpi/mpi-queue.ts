@@ -32,7 +32,7 @@ const NONE: readonly never[] = Object.freeze([]);
 /** First word of the members' joining, call 0 of every group. */
 const JOIN_CALL = 0x3f;
 
-export interface MpiQueueOptions extends CallQueueOptions {
+interface MpiQueueOptions extends CallQueueOptions {
   readonly mpi: MpiProcess;
   /** The communicator, where it is there already; otherwise it is made when all members have joined. */
   readonly comm: number | undefined;

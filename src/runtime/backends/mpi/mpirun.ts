@@ -31,7 +31,7 @@ const OPEN_MPI_ENVIRONMENT = {
   PRTE_MCA_hwloc_default_binding_policy: "none",
 } as const;
 
-export interface MpirunOptions {
+interface MpirunOptions {
   readonly abi: MpiAbiName;
   /** What the library is called, for errors. */
   readonly library: string;

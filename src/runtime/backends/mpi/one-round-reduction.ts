@@ -23,7 +23,7 @@ const MOST_BYTES = 64 * 1024;
 export const isOneRound = (sizeBytes: number, ranks: number): boolean => sizeBytes * ranks <= MOST_BYTES;
 
 /** An all-reduce by addresses of its memory. */
-export interface AddressedReduction {
+interface AddressedReduction {
   readonly dtype: DType;
   readonly redop: ReduceOp;
   readonly send: number;

@@ -24,7 +24,7 @@ const NATIVE: { readonly [D in DType]?: readonly MpiOpName[] } = {
   u64: INTEGER_OPS,
 };
 
-export interface Reduction extends MpiCall {
+interface Reduction extends MpiCall {
   readonly redop: ReduceOp;
   /** Made when they are first needed. */
   readonly kernels: () => ReductionKernels;

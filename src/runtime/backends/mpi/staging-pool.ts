@@ -32,7 +32,7 @@ export class StagingPool {
 }
 
 /** A copy, and the memory that it lies in. */
-export interface Staged {
+interface Staged {
   readonly whole: Span;
   readonly span: Span;
 }

@@ -13,7 +13,7 @@ const OPERATIONS = [...WIRE_OPS, "shrink", "batch"];
 export type NcclFacts = Pick<NcclLibrary, "path" | "version" | "versionCode" | "optional">;
 
 /** fp8 came with 2.24; reductions of it need sm_90 or newer (nccl.h, user guide "types"). */
-export function supportsFp8(library: NcclFacts, device: CudaDeviceInfo): boolean {
+function supportsFp8(library: NcclFacts, device: CudaDeviceInfo): boolean {
   return library.versionCode >= 22400 && device.computeCapability[0] >= 9;
 }
 

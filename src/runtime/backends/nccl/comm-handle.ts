@@ -10,7 +10,7 @@ import type { Opening } from "./nccl-entry.ts";
 /** How long NCCL may work on a call that was given to it, ms. */
 const ACCEPT_MS = 10_000;
 
-export interface CommHandleOptions {
+interface CommHandleOptions {
   readonly library: NcclLibrary;
   readonly opening: Opening;
   /** Whether NCCL's host calls return only when they are done. */

@@ -43,7 +43,7 @@ export function keptShape(served: Served | undefined): LocalCopyShape | undefine
   return served === undefined || threads === undefined ? undefined : { blocks: served.instances, threads };
 }
 
-export interface CopyServingParts {
+interface CopyServingParts {
   /** Of the group's meeting. */
   readonly slot: PlanSlot;
   readonly group: GroupCopies;

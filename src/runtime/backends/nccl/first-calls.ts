@@ -7,7 +7,7 @@
 import { type GroupControl, sameLane } from "../../memory/index.ts";
 import { type Agreement, ALWAYS_COLD, type CallKind, type Poller, type QueueEntry } from "../../progress/index.ts";
 
-export interface FirstCallsOptions {
+interface FirstCallsOptions {
   readonly control: GroupControl;
   /** World ranks of the members. */
   readonly ranks: readonly number[];

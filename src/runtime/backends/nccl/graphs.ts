@@ -9,7 +9,7 @@ import type { CudaGraph, CudaStream, DeviceStorage } from "../../device/index.ts
 import type { Prepared } from "./prepare.ts";
 
 /** What a graph's calls are. */
-export interface Captured {
+interface Captured {
   /** Memory of the tensors that they read and write: the graph has their addresses. */
   readonly storages: readonly DeviceStorage[];
   /** Hash of the collectives among them, which are the same on all ranks. */

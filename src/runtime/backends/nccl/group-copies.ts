@@ -34,7 +34,7 @@ interface Place {
   readonly output: number;
 }
 
-export interface GroupCopiesParts {
+interface GroupCopiesParts {
   readonly at: RankDevice;
   readonly peers: PeerMemory;
   readonly bulletin: Bulletin;

@@ -69,7 +69,7 @@ interface NamedPlan extends ServingPlan {
 }
 
 /** The rank's device, and how its memory is reached. */
-export interface PlanRank {
+interface PlanRank {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly peers: PeerMemory;
@@ -86,7 +86,7 @@ export interface PlanRank {
   };
 }
 
-export interface GroupPlansParts {
+interface GroupPlansParts {
   readonly rank: PlanRank;
   readonly queue: CommQueue;
   readonly member: number;

@@ -15,7 +15,7 @@ const NONE: readonly never[] = Object.freeze([]);
 const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;
 
 /** The tensors' memory that calls read and write. */
-export function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[] {
+function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[] {
   const all = calls.flatMap(({ source, target }) => [source, target]).filter((storage) => storage !== undefined);
   return [...new Set(all)];
 }

@@ -5,7 +5,7 @@
 import { UnsupportedError } from "../../../core/index.ts";
 
 /** What a kernel takes of its device. */
-export interface KernelDemand {
+interface KernelDemand {
   readonly blocks: number;
   /** Of a multiprocessor's threads or registers that a block takes, whichever is more: from 0 to 1. */
   readonly share: number;

@@ -29,7 +29,7 @@ export interface NcclCall {
 }
 
 /** Something that may serve a call in NCCL's place. */
-export interface CallServer {
+interface CallServer {
   /**
    * Whether members have told each other what they must know before the call may go to the stream: asked again until they have.
    * Absent: there is nothing to tell. @param isCaptured whether the call goes into a graph @throws MismatchError

@@ -21,7 +21,7 @@ const LOOK_MS = 10;
 const TURN_MS = 20_000;
 
 /** What the rank's communicators are asked for. */
-export interface PendingAbortOptions {
+interface PendingAbortOptions {
   /** Whether nothing is on this rank's device, leaving `except` aside. */
   readonly isQuiet: (except: ReadonlySet<CommQueue>) => boolean;
   /** Whether kernels of a group run here. */

@@ -27,7 +27,7 @@ import type { PrepareContext } from "./prepare.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 
 /** A run of a plan that may be put on the stream. */
-export interface PreparedRun {
+interface PreparedRun {
   readonly slot: PlanSlot;
   readonly arrival: Arrival;
   readonly storages: readonly DeviceStorage[];

@@ -12,7 +12,7 @@ export interface SlotServing extends Serving {
   readonly slot: PlanSlot;
 }
 
-export interface PlanServingParts {
+interface PlanServingParts {
   readonly slot: PlanSlot;
   readonly choice: Choice;
   /** The plan, as this rank has it. */

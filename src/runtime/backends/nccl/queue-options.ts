@@ -9,7 +9,7 @@ import type { Entry, Opening } from "./nccl-entry.ts";
 import type { StreamOrder } from "./stream-order.ts";
 
 /** How communicators of a rank end, as their queues see it. */
-export interface QueueEndings<Q> {
+interface QueueEndings<Q> {
   /** To be called before every call that is put on a stream. */
   beforeIssue(): void;
   /** Whether new calls wait until a failed communicator is aborted, or a closed one is freed. */

@@ -25,7 +25,7 @@ export interface MainPoint {
 }
 
 /** A call, as far as its place on the stream is concerned. */
-export interface Held {
+interface Held {
   /** Its number among the calls that its queue has taken, from 1. */
   readonly number: number;
   /** Where the main stream was when the call was made, of one that is held back. */
@@ -40,7 +40,7 @@ interface Behind {
 }
 
 /** Whose calls are put on a stream. */
-export interface Calls extends StreamSource {
+interface Calls extends StreamSource {
   /** Whether all calls taken so far are on their stream. */
   readonly launched: boolean;
 }

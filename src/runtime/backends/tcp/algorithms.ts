@@ -89,7 +89,7 @@ function cut(bytes: number, parts: number, index: number, elementBytes: number):
 const aligned = (bytes: number) => Math.ceil(bytes / SCRATCH_ALIGN) * SCRATCH_ALIGN;
 
 /** The parts of a buffer, one for each rank: where they begin, and how long they are. */
-export interface PartTable {
+interface PartTable {
   readonly offsets: readonly number[];
   readonly sizes: readonly number[];
 }

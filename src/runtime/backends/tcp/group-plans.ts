@@ -36,7 +36,7 @@ interface ReadyPlan {
 }
 
 /** What a run asks of its group: to carry a schedule that lets the ranks meet. */
-export type RunSchedule = (schedule: Schedule, firstSlot: number, done: () => void) => void;
+type RunSchedule = (schedule: Schedule, firstSlot: number, done: () => void) => void;
 
 /** Slots of the messages by which ranks tell each other that they are done. */
 const LAST_PART = 2 ** 24;
@@ -147,7 +147,7 @@ interface RunningParts {
 }
 
 /** One call that runs a plan, from its buffers to its end. */
-export class PlanRunning {
+class PlanRunning {
   readonly #call: PlanCall;
   readonly #carriage: Carriage;
   readonly #ready: ReadyPlan;

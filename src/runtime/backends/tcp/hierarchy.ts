@@ -41,7 +41,7 @@ const ROUNDS = (redop: ReduceOp | undefined) =>
   typeof redop === "object" || redop === "sum" || redop === "prod" || redop === "avg";
 
 /** A call as its group has it. */
-export interface HostedCall {
+interface HostedCall {
   readonly op: PiecedName;
   readonly dtype: DType;
   readonly redop: ReduceOp | undefined;

@@ -44,7 +44,7 @@ export type RunGathering = (
   done: () => void,
 ) => void;
 
-export interface SetupParts {
+interface SetupParts {
   readonly rank: number;
   readonly size: number;
   /** Of this rank's host. */

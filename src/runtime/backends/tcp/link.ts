@@ -125,10 +125,6 @@ export class Link {
   get isOver(): boolean {
     return this.connections.some(({ isOver }) => isOver);
   }
-  /** Whether something is still to be written. */
-  get isBlocked(): boolean {
-    return this.connections.some(({ isBlocked }) => isBlocked);
-  }
 
   /** Sends a message of at most EAGER_BYTES (frame.ts) as soon as there is room for it. Its memory is free when `done` was called. */
   sendSmall(message: Outgoing): void {

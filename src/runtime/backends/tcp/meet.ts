@@ -16,7 +16,7 @@ export interface PeerSockets {
   readonly keys: LinkKeys;
 }
 
-export interface MeetOptions {
+interface MeetOptions {
   readonly bootstrap: Bootstrap;
   readonly secret: string;
   /** Where this rank listens. */

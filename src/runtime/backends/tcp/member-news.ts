@@ -5,7 +5,7 @@ import { type Head, LANE, type Print } from "./frame.ts";
 import type { PendingCall } from "./tcp-work.ts";
 
 /** A collective that a member has begun. */
-export interface LastCall extends Print {
+interface LastCall extends Print {
   readonly seq: number;
 }
 

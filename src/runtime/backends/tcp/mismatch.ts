@@ -5,7 +5,7 @@ import { disagreement, placeOf } from "../../progress/index.ts";
 import { type Head, KIND, LANE, type Print } from "./frame.ts";
 
 /** Where two ranks disagree. */
-export interface Dispute {
+interface Dispute {
   readonly group: string;
   /** World ranks, by group rank. */
   readonly ranks: readonly number[];

@@ -14,7 +14,7 @@ const FORMS = ["plain", "packets", "raw"] as const satisfies readonly FarForm[];
 const slotOf = (place: FarPlace, form: FarForm) => REACHES.indexOf(place.buffer) * FORMS.length + FORMS.indexOf(form);
 
 /** A call that runs a plan, or has run the last one. */
-export interface PlanTurn {
+interface PlanTurn {
   readonly seq: number;
   readonly print: Print;
   readonly run: FarRun;

@@ -58,7 +58,7 @@ export const SLOT = {
 export const OWNER = { thread: 0, asked: 1, program: 2 } as const;
 const SLOT_WORDS = SLOT.pieces + RING;
 
-export interface SendSlots {
+interface SendSlots {
   readonly words: Int32Array;
   /** Addresses of pieces: RING for each slot. */
   readonly addresses: Float64Array;

@@ -27,7 +27,7 @@ const MOST_CORES = 3;
 /** Threads that were closed and are not gone: on a slow machine they would become many, for each generation starts its own. */
 let numLeaving = 0;
 
-export interface SenderOptions {
+interface SenderOptions {
   readonly sendThread: SendThreadMode;
   readonly calls: SocketCalls;
   readonly peers: readonly (PeerSockets | undefined)[];

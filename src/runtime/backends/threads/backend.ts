@@ -396,7 +396,7 @@ function freePair(heap: Heap, pair: number): void {
 }
 
 /** What must outlive a storage to free its memory. */
-export interface SharedStorageRecord {
+interface SharedStorageRecord {
   readonly address: number;
   freed: boolean;
 }

@@ -13,7 +13,7 @@ import type { PlanRuns } from "./plan-runs.ts";
 import { type ExchangeCounts, PHASE, type RunningPlan, type ThreadsWork } from "./threads-work.ts";
 
 /** The group's engine, as far as the steps of its calls use it. */
-export interface StepEngine extends MoveGroup {
+interface StepEngine extends MoveGroup {
   readonly member: number;
   readonly failure: ChoraleError | undefined;
   readonly plans: PlanRuns;

@@ -27,7 +27,7 @@ const STAGE = { none: 0, begun: 1, sent: 2 } as const;
 /** What is done with received data where no kernel reduces it. */
 export const FINISH = { nothing: -1, copies: -2 } as const;
 
-export interface EagerParts {
+interface EagerParts {
   readonly kernelType: number;
   /** (to, from, bytes) */
   readonly copy: FunctionBuilder;

@@ -13,7 +13,7 @@ import { childrenOf, fitsRelays, heldBy, LEAST_TREE_RANKS, parentOf, RELAYED_KER
 import type { ThreadsWork } from "./threads-work.ts";
 
 /** What the rings need of the group's engine. */
-export interface RingEngine {
+interface RingEngine {
   readonly size: number;
   readonly me: number;
   readonly block: number;
@@ -33,7 +33,7 @@ const BOXES = 2;
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
 
 /** A small collective. */
-export interface SmallCall {
+interface SmallCall {
   readonly op: string;
   readonly code: number;
   /** The fingerprint. */

@@ -36,7 +36,7 @@ export const OPS = Object.fromEntries(WIRE_OPS.map((op, code) => [op, { op, code
 const BARRIER_CALL = packCall("barrier", undefined, undefined, 0);
 
 /** A plan that is ready for calls of one kind. */
-export interface Planned {
+interface Planned {
   /** Counts the calls, where a choice is served. */
   readonly choice: { calls: number } | undefined;
   /** The fingerprint's first word, as `packCall` makes it. */

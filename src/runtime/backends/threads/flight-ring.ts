@@ -86,7 +86,7 @@ export class FlightRing {
   }
 }
 
-export interface LastOperation {
+interface LastOperation {
   readonly op: string;
   readonly seq: number;
   readonly text: string;

@@ -40,7 +40,7 @@ import { type ExchangeCounts, PHASE, type ThreadsWork } from "./threads-work.ts"
 /** From when on, and how often, the flight recorder is told where the strands of a plan stand. */
 const LONG_MS = 500;
 
-export interface EngineParts {
+interface EngineParts {
   readonly name: string;
   readonly ranks: readonly number[];
   readonly me: number;

@@ -57,7 +57,7 @@ export function createThreadsHost(options: ThreadsHostOptions): ThreadsHandle {
 }
 
 /** What a world's memory is made of: its bytes at the beginning and at most, in whole pages, and the tables it is given. */
-export interface CheckedHost {
+interface CheckedHost {
   readonly firstBytes: number;
   readonly limitBytes: number;
   readonly choices: ChoiceDocument | undefined;
@@ -144,7 +144,7 @@ export function buryRank(handle: SharedWorld, rank: number): void {
 }
 
 /** Why a rank is dead, and which one its peers are told of. */
-export interface Death {
+interface Death {
   readonly blamed: number;
   readonly cause: string;
 }

@@ -27,7 +27,7 @@ export function meetingTable(links: number, me: number, n: number): number[] {
   return [...table, 0];
 }
 
-export interface MeetingCode {
+interface MeetingCode {
   /** (member, flag, spins) -> spins that are left, 0 when the others were not heard of. A peer that is further on has come. */
   readonly arrive: FunctionBuilder;
   /** (member, seq, spins) -> the same for the end of an operation. */

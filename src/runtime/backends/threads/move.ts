@@ -83,7 +83,7 @@ export interface MoveGroup {
 }
 
 /** What of a call says which bytes are whose. */
-export interface MovedCall {
+interface MovedCall {
   readonly op: string;
   /** Bytes of a part. */
   readonly bytes: number;

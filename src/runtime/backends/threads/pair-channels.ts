@@ -55,7 +55,7 @@ interface Peer {
 }
 
 /** The group's engine, as far as its point-to-point messages use it. */
-export interface PairEngine extends WorkEngine {
+interface PairEngine extends WorkEngine {
   readonly me: number;
   readonly size: number;
   readonly ranks: readonly number[];

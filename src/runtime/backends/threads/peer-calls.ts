@@ -19,7 +19,7 @@ const MAX_LOOK_BACK = 2 * RING.numMessages;
 const TEXT_WAIT_MS = { inCall: 500, past: 10 } as const;
 
 /** The group's engine, as far as its reports use it. */
-export interface PeerEngine {
+interface PeerEngine {
   readonly name: string;
   readonly ranks: readonly number[];
   readonly me: number;

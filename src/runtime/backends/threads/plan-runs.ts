@@ -30,7 +30,7 @@ const BLOCK = { next: 0, key: 4, references: 20, ranks: LINE } as const;
 const KEY_WORDS = 4;
 
 /** What the plans of a group need of its engine. */
-export interface PlanEngine {
+interface PlanEngine {
   readonly heap: Heap;
   readonly wasm: ProtocolExports;
   readonly member: number;

@@ -12,7 +12,7 @@ import { runningPlan, ThreadsWork } from "./threads-work.ts";
 const UNSCALED = hashNumbers([1]);
 
 /** What a run needs of the rank's world. */
-export interface PlanOwner extends MemoryOwner {
+interface PlanOwner extends MemoryOwner {
   readonly timeoutMs: number;
   scratchTensor(dtype: DType, count: number): Tensor;
   /** @throws InvalidArgumentError for an array of the world's own words */
@@ -30,7 +30,7 @@ export function planDetail({ plan, hash, opinion }: Pick<PlanCall, "plan" | "has
 }
 
 /** What a run is called, in the fingerprint and in messages, when it serves a collective. */
-export interface ServedAs {
+interface ServedAs {
   readonly op: CollectiveName;
   readonly root: number;
   readonly count: number;

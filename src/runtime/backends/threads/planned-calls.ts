@@ -20,7 +20,7 @@ import { plainExtra, planDetail } from "./plan-work.ts";
 import { type RunningPlan, runningPlan } from "./threads-work.ts";
 
 /** The group, as far as its plans need it. */
-export interface PlannedGroup {
+interface PlannedGroup {
   readonly me: number;
   readonly size: number;
   readonly choices: Choices;
@@ -40,7 +40,7 @@ interface CallKey {
 }
 
 /** What serves calls of one operation, key and range of sizes. */
-export class PlannedCall implements CallKey {
+class PlannedCall implements CallKey {
   readonly dtype: DType;
   readonly redop: NamedReduceOp | undefined;
   readonly root: number;

@@ -298,7 +298,7 @@ function addZero(module: ModuleBuilder): void {
  * By what a rank wakes another: the engine's own instruction, which reaches threads of one process, or a function `wake` that is
  * given the address of the other's doorbell.
  */
-export type Wakes = "notify" | "call";
+type Wakes = "notify" | "call";
 
 /** The file in which the code comes with the package: for the kind of processor that built it, as others may reorder its stores. */
 export function protocolFile(wakes: Wakes): string {

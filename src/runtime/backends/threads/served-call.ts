@@ -15,11 +15,11 @@ import {
 } from "../../executor/internal.ts";
 
 /** The collectives by hand: see move.ts. */
-export const KERNELS = Object.fromEntries(
+const KERNELS = Object.fromEntries(
   COLLECTIVE_NAMES.map((op) => [op, [op === "all_reduce" ? "two-shot-kernel" : "direct-kernel"]]),
 ) as unknown as KernelNames;
 
-export interface GroupFacts {
+interface GroupFacts {
   readonly backend: string;
   readonly name: string;
   readonly size: number;

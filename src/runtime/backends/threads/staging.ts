@@ -12,7 +12,7 @@ export interface MemoryOwner {
   bufferFor(end: number): ArrayBufferLike;
 }
 
-export interface Place {
+interface Place {
   readonly address: number;
   /** The address is of a block of the heap that this rank must free. */
   readonly staged: boolean;

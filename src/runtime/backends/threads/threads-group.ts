@@ -46,7 +46,7 @@ import { ThreadsWork } from "./threads-work.ts";
 import { setCounts, setOperator } from "./work-parameters.ts";
 
 /** The rank whose group it is. */
-export interface GroupOwner extends MemoryOwner {
+interface GroupOwner extends MemoryOwner {
   readonly timeoutMs: number;
   readonly strictWork: boolean;
   /** The backend's. */

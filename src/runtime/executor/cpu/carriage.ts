@@ -30,7 +30,7 @@ export interface Carriage {
   readonly divided: boolean;
 }
 
-export interface Carried {
+interface Carried {
   readonly plan: ExecutionPlan;
   readonly dtype: DType;
   readonly op: ReduceOp;

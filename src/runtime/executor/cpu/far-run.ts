@@ -13,14 +13,14 @@ import type { FarRecord } from "./records.ts";
 const PIECE_BYTES = 128 * 1024;
 
 /** The buffers of a launch, in this rank's memory. */
-export interface FarBuffers {
+interface FarBuffers {
   readonly input: number;
   readonly inputBytes: number;
   readonly output: number;
   readonly outputBytes: number;
 }
 
-export interface FarRunParts {
+interface FarRunParts {
   readonly prepared: PreparedPlan;
   readonly memory: ExecutorMemory;
   readonly port: FarPort;

@@ -23,7 +23,7 @@ import type { Counted, DataRecord, StrandRecord, Stretch, SyncRecord } from "./r
 import { isUnread } from "./unread-scratch.ts";
 
 /** What the executor of the records promises. */
-export interface LoweringOptions {
+interface LoweringOptions {
   /** All ranks have met at every launch, and a rank's strands are run by one thread: both spare records. */
   readonly met?: boolean;
   /** All ranks' memory is this one: results go straight to where they are wanted. */

@@ -26,7 +26,7 @@ import { RecordWriter, wordsOf } from "./record-writer.ts";
 import type { DataRecord, FarRecord, FenceRecord, PartedRecord } from "./records.ts";
 import type { MachineExports } from "./strand-machine.ts";
 
-export interface PreparedPlanParts {
+interface PreparedPlanParts {
   readonly plan: ExecutionPlan;
   /** Group rank. */
   readonly rank: number;
@@ -101,7 +101,6 @@ export class PreparedPlan {
   readonly #scratchChunks: number;
   #words: Int32Array;
   #partBytes = -1;
-  #chunkBytes = 0;
   #capacity = 0;
   #scratch = 0;
   #packets = 0;
@@ -238,11 +237,6 @@ export class PreparedPlan {
     this.reachesBuffers = reachesBuffers;
   }
 
-  /** Bytes of this rank's memory that the plan holds: records, tables and scratch. */
-  get scratchBytes(): number {
-    return this.#numHalves * this.#capacity * (this.#sendsPackets ? 3 : 1);
-  }
-
   /** Bytes that `Transport.state` needs. */
   static stateBytes(plan: ExecutionPlan): number {
     return STATE_BYTES + 4 * Math.max(1, ...plan.ranks.map((r) => r.channels.memory.length + r.channels.port.length));
@@ -315,7 +309,6 @@ export class PreparedPlan {
       }
     }
     this.#partBytes = partBytes;
-    this.#chunkBytes = chunkBytes;
     const moved = this.#wasGrown;
     this.#wasGrown = false;
     return moved;
@@ -410,11 +403,6 @@ export class PreparedPlan {
   /** Bytes of a half of scratch: where packets lie, twice as many. */
   get halfBytes(): number {
     return this.#capacity;
-  }
-
-  /** Bytes of a chunk as bound. */
-  get chunkBytes(): number {
-    return this.#chunkBytes;
   }
 
   #giveBack(address: number): void {

@@ -29,7 +29,7 @@ export function wordsOf(record: PartedRecord["record"]): number {
 }
 
 /** Where what records name lies. */
-export interface RecordPlaces {
+interface RecordPlaces {
   readonly dtype: DType;
   readonly op: (op: PlanReduceOp) => KernelOp;
   /** Of the word that holds a base address; 0 where that is at a far rank. */

@@ -6,7 +6,7 @@ import type { FunctionBuilder, ModuleBuilder } from "../wasm/assembler.ts";
 import { COPY_KERNEL } from "../wasm/reduce-kernels.ts";
 import { CODE, DATA, RECORD, RUN, word } from "./image.ts";
 
-export interface LineParts {
+interface LineParts {
   readonly kernelType: number;
   readonly copy: FunctionBuilder;
   readonly launch: FunctionBuilder;

@@ -40,7 +40,7 @@ export interface MachineExports {
   readonly runStrands: (run: number, spins: number) => number;
 }
 
-export interface MachineParts {
+interface MachineParts {
   /** Type of the kernels in the module's table: see `addReduceKernels`. */
   readonly kernelType: number;
   /** (to, from, bytes) */
@@ -50,7 +50,7 @@ export interface MachineParts {
 }
 
 /** The exports as functions to call from others of the module. */
-export interface MachineCode {
+interface MachineCode {
   /** (run, spins): `launch` and `runStrands`, or less where the plan allows it. */
   readonly start: FunctionBuilder;
 }

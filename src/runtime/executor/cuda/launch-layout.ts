@@ -60,7 +60,7 @@ export const BLOCK_WORDS = 4;
 /** Words of a report: 1 when there is one, strand, operation, operation in the pipeline's body + 1, what was seen, what was wanted. */
 const REPORT_WORDS = 6;
 
-export interface StateCounts {
+interface StateCounts {
   readonly numBlocks: number;
   readonly numCounters: number;
   readonly numSemaphores: number;

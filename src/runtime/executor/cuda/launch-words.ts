@@ -59,7 +59,7 @@ function slotsOf({ numSlots, runsAhead }: GeneratedKernel, slotBytes: number): n
 }
 
 /** What a launch is told. Addresses are as the launching device sees them. */
-export interface LaunchValues {
+interface LaunchValues {
   readonly rank: number;
   readonly input: bigint;
   readonly output: bigint;

@@ -5,7 +5,7 @@
  */
 import type { RankSteps, Step } from "./strand-steps.ts";
 
-export interface Member {
+interface Member {
   readonly rank: number;
   readonly strand: number;
   readonly steps: readonly Step[];

@@ -46,7 +46,7 @@ export interface DataStep extends StepBase {
 export const DATA_NUMBERS = { chunks: 0, from: 1, to: 2, part: 3, places: 4, perPlace: 3 } as const;
 
 /** Threads of the block meet. */
-export interface MeetStep extends StepBase {
+interface MeetStep extends StepBase {
   readonly kind: "meet";
 }
 /** Numbers: rank and counter of each. */
@@ -76,10 +76,10 @@ export interface BarrierStep extends StepBase {
   readonly kind: "barrier";
 }
 /** Numbers: chunks, and bytes of a unit. */
-export interface LoopStep extends StepBase {
+interface LoopStep extends StepBase {
   readonly kind: "loop";
 }
-export interface EndLoopStep extends StepBase {
+interface EndLoopStep extends StepBase {
   readonly kind: "end-loop";
 }
 export type Step = DataStep | MeetStep | SignalStep | WaitStep | SemaphoreStep | BarrierStep | LoopStep | EndLoopStep;
@@ -254,7 +254,7 @@ function stepOf(
 }
 
 /** Whether threads of a block may stand in the step until a packet comes. */
-export function awaitsPackets(step: Step): boolean {
+function awaitsPackets(step: Step): boolean {
   return step.kind === "data" && !step.raw && step.ins.some(({ buffer }) => buffer === "packets");
 }
 

@@ -17,7 +17,7 @@ import {
   writesScratch,
 } from "./strand-steps.ts";
 
-export interface StrandWriterParts {
+interface StrandWriterParts {
   readonly shape: Shape;
   /** The function is `strand_<index>`. */
   readonly index: number;

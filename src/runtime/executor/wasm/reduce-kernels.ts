@@ -34,7 +34,7 @@ export const CONTEXT = {
 } as const;
 
 /** How a kernel of this dtype holds its parameter. */
-export type ParameterType = "f32" | "f64" | "i8" | "u8" | "i32" | "u32" | "i64" | "u64";
+type ParameterType = "f32" | "f64" | "i8" | "u8" | "i32" | "u32" | "i64" | "u64";
 export function parameterType(dtype: DType, op: KernelOp): ParameterType {
   if (op === "avg") {
     if (dtype === "i8" || dtype === "u8") return "f32";
@@ -282,7 +282,7 @@ function canonical(dtype: DType, op: KernelOp): DType {
 }
 
 /** Where each kernel is in the module's table: `index[dtype][op]`, absent where the operator is not defined. */
-export type KernelIndex = { readonly [D in DType]: { readonly [O in KernelOp]?: number } };
+type KernelIndex = { readonly [D in DType]: { readonly [O in KernelOp]?: number } };
 
 interface KernelList {
   readonly index: KernelIndex;

@@ -7,7 +7,7 @@ import { decode, encode } from "./small-float-lanes.ts";
 export type KernelOp = NamedReduceOp | "preMulSum";
 
 /** Accumulators of a 16-byte group, and how they are loaded, combined, finished and packed. */
-export interface Recipe {
+interface Recipe {
   readonly accumulators: 1 | 2 | 4;
   /** Loads the group at `address + offset` into `into`. */
   load(f: FunctionBuilder, address: Local, offset: number, into: readonly Local[]): void;
