@@ -27,6 +27,12 @@ const LEAST_BYTES = 256 * 1024;
 /** Of all tensors of a host. */
 const TENSOR_BYTES = 128 * 2 ** 20;
 const PRINT = { call: 3, count: 4, hash: 5 };
+/** What calls are refused with that all make alike, and whose tensors stay lent. */
+const AGREED = {
+  print: PRINT,
+  disagree: () => expect.unreachable("all make the same call"),
+  lost: () => expect.unreachable("none takes its tensors back"),
+};
 const WORKS: Readonly<Record<string, (parts: PieceCallParts) => PieceWork>> = {
   all_reduce: allReducePieces,
   reduce: reducePieces,
@@ -39,31 +45,38 @@ const WORKS: Readonly<Record<string, (parts: PieceCallParts) => PieceWork>> = {
 class Members {
   readonly layouts: readonly HostLayout[];
   readonly places: readonly HostPlace[];
-  readonly paths: readonly string[];
+  readonly paths: string[] = [];
   readonly tensors: readonly HostTensors[];
+  readonly #areShared: readonly boolean[];
+  readonly #memories: HostMemory[] = [];
 
   constructor(marks: readonly string[], pieceBytes: number = PIECE_BYTES.plain) {
     this.layouts = marks.map((_, me) => layoutOf(marks, me));
-    const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, pieceBytes, folder));
-    this.paths = arenas.map(({ path }) => path);
-    const size = marks.length;
-    const files = arenas.map(() => createHostTensors(folder, TENSOR_BYTES));
+    const files = (this.layouts[0]?.hosts ?? []).map(() => createHostTensors(folder, TENSOR_BYTES));
     const tensors = this.layouts.map(
       ({ host }) => new HostTensors(files[host] as NonNullable<(typeof files)[number]>, LEAST_BYTES),
     );
-    const areShared = tensors.map((one) => one.share());
+    this.#areShared = tensors.map((one) => one.share());
     this.tensors = tensors;
-    this.places = this.layouts.map((layout, rank) => {
+    this.places = this.group(pieceBytes);
+  }
+
+  /** One more group of the same ranks. */
+  group(pieceBytes: number = PIECE_BYTES.plain): readonly HostPlace[] {
+    const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, pieceBytes, folder));
+    this.paths.push(...arenas.map(({ path }) => path));
+    return this.layouts.map((layout, rank) => {
       const arena = arenas[layout.host] as (typeof arenas)[number];
       const memory = new HostMemory({
         arena,
         members: ownRow(layout).length,
         me: layout.column,
-        maxInputs: size,
+        maxInputs: this.layouts.length,
         pieceBytes,
-        tensors: areShared[rank] === true ? tensors[rank] : undefined,
+        tensors: this.#areShared[rank] === true ? this.tensors[rank] : undefined,
       });
       memory.sharesTensors = memory.hasTensors;
+      this.#memories.push(memory);
       return new HostPlace({ layout, memory, activities: new Set() });
     });
   }
@@ -85,8 +98,7 @@ class Members {
     let done = 0;
     const runs = this.places.map((place, rank) => {
       const work = make(rank, new ColumnMessages(exchange.of(rank), place.layout));
-      const disagree = () => expect.unreachable("all make the same call");
-      return new PieceRun(place, work, { print: PRINT, disagree, done: () => done++ });
+      return new PieceRun(place, work, { ...AGREED, done: () => done++ });
     });
     for (const [rank, run] of runs.entries()) if (rank !== except) run.start();
     const others = runs.filter((_, rank) => rank !== except);
@@ -101,7 +113,7 @@ class Members {
   }
 
   close(): void {
-    for (const { memory } of this.places) memory.close();
+    for (const memory of this.#memories) memory.close();
     for (const one of this.tensors) one.close();
   }
 }
@@ -297,8 +309,7 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
           memory,
           messages,
         });
-        const disagree = () => expect.unreachable("all make the same call");
-        return new PieceRun(place, work, { print: PRINT, disagree, done: () => void ended.push(rank) });
+        return new PieceRun(place, work, { ...AGREED, done: () => void ended.push(rank) });
       });
       for (const run of runs) run.start();
       expect(ended, op).toEqual([]);
@@ -331,10 +342,9 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
       const call = { op, dtype: "f32", redop: "sum", root, size, rank } as const;
       const messages = new ColumnMessages(exchange.of(rank), layout);
       const parts = { ...call, partBytes: 4 * count, input: span, output, layout, memory, messages };
-      const disagree = () => expect.unreachable("all make the same call");
       const work = (WORKS[op] as (parts: PieceCallParts) => PieceWork)(parts);
       const done = () => void ended.push(rank);
-      return new PieceRun(all.places[rank] as HostPlace, work, { print: PRINT, disagree, done });
+      return new PieceRun(all.places[rank] as HostPlace, work, { ...AGREED, done });
     });
     // The others have brought what they have when the first has done its share, and fails.
     for (const run of runs.toReversed()) run.start();
@@ -379,8 +389,7 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
           pieces.work(piece, slot, done);
         },
       };
-      const disagree = () => expect.unreachable("all make the same call");
-      return new PieceRun(place, work, { print: PRINT, disagree, done: () => ended++ });
+      return new PieceRun(place, work, { ...AGREED, done: () => ended++ });
     });
     for (const run of runs) run.start();
     // The second has what the first brought; the first hears of it, and goes as far as it can.
@@ -406,8 +415,7 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
       const messages = new ColumnMessages(exchange.of(rank), layout);
       const partBytes = span.bytes.length;
       const work = allReducePieces({ ...call, partBytes, input: span, output: span, layout, memory, messages });
-      const disagree = () => expect.unreachable("all make the same call");
-      new PieceRun(place, work, { print: PRINT, disagree, done: () => expect.unreachable("none ends") }).start();
+      new PieceRun(place, work, { ...AGREED, done: () => expect.unreachable("none ends") }).start();
     }
     expect(wakes).toEqual([1, 1]);
   });
@@ -433,6 +441,39 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     expect(mine.whereAllFind(new HostAddresses().span(lent), lent.byteLength)).toBe(0);
     expect(all.tensors[0]?.room?.allocate(2 ** 20)).toBeUndefined();
   });
+
+  it.each(["all_reduce", "all_gather", "reduce", "broadcast"] as const)(
+    "end %s at once where another group's failure takes a rank's tensors back from one that does not end its write",
+    (op) => {
+      const addresses = new HostAddresses();
+      members = new Members(["a", "a"]);
+      const all = members;
+      const exchange = new MessageExchange(new Random(seed + 7));
+      const told: string[] = [];
+      const runs = all.group().map((place, rank) => {
+        const { layout, memory } = place;
+        const [input, output] = [100_000, 200_000].map((count) => addresses.span(all.array(rank, "i32", count, true)));
+        const call = { op, dtype: "i32", redop: "max", root: 0, size: 2, rank, partBytes: 400_000 } as const;
+        const messages = new ColumnMessages(exchange.of(rank), layout);
+        const parts = { ...call, input, output, layout, memory, messages } as PieceCallParts;
+        const work = (WORKS[op] as (parts: PieceCallParts) => PieceWork)(parts);
+        const tell = (what: string) => () => void told.push(`${what} at ${rank}`);
+        return new PieceRun(place, work, { ...AGREED, lost: tell("lost"), done: tell("done") });
+      });
+      runs[0]?.start();
+      const [mine, theirs] = all.places.map(({ memory }) => memory) as [HostMemory, HostMemory];
+      theirs.beginWrite();
+      mine.withdraw();
+      expect(told).toEqual([]);
+      runs[0]?.advance();
+      expect(told).toEqual(["lost at 0"]);
+      // The other one waits to hear of it from that rank.
+      runs[1]?.start();
+      while (runs.some((run) => run.advance()));
+      expect(told).toEqual(["lost at 0"]);
+      for (const run of runs) run.stop();
+    },
+  );
 
   it("cut what crosses hosts into a piece for each slot, from 256 KiB on, and keep pieces of one host whole", () => {
     const numPieces = (marks: readonly string[], partBytes: number, rooms: readonly number[] = []) => {
@@ -468,6 +509,7 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     const runs = members.places.map(
       (place, rank) =>
         new PieceRun(place, work, {
+          ...AGREED,
           print: { ...PRINT, count: rank },
           disagree: (member, theirs) => void found.push([rank, member, theirs.count]),
           done: () => expect.unreachable("the calls differ"),

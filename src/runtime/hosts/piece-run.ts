@@ -35,6 +35,8 @@ interface PieceCall {
   /** Says that a member's piece, by group rank, is of another call. */
   readonly disagree: (member: number, theirs: Fingerprint) => void;
   readonly done: () => void;
+  /** It will not end: others were writing into what it lent when this rank took its tensors out of their reach. */
+  readonly lost: () => void;
 }
 
 export class PieceRun implements HostActivity {
@@ -86,20 +88,26 @@ export class PieceRun implements HostActivity {
     this.#isAdvancing = false;
     // Amidst pieces that each does by itself nobody waits for this rank.
     if (moved && !(wasApart && this.#shared < this.#work.numPieces)) this.#place.wake();
-    if (!this.#isOver && this.#hasEnded()) {
+    if (this.#isOver) return moved;
+    const isLost = this.#isLost;
+    if (isLost || this.#hasEnded()) {
       this.stop();
-      this.#call.done();
+      if (isLost) this.#call.lost();
+      else this.#call.done();
     }
     return moved;
+  }
+
+  /** What others wrote may be where this rank does not see it any more. */
+  get #isLost(): boolean {
+    return this.#work.lends !== undefined && this.#place.memory.keepsTensors;
   }
 
   #hasEnded(): boolean {
     const { numPieces, lends } = this.#work;
     const { memory } = this.#place;
     // What was read of a member that has failed may be anything: the failure comes from that member.
-    if (this.#taken < numPieces || memory.someWithdrew) return false;
-    // And so may what others wrote where this rank does not see it any more.
-    if (lends !== undefined && memory.keepsTensors) return false;
+    if (this.#taken < numPieces || memory.someWithdrew || this.#isLost) return false;
     return lends !== "untilTaken" || memory.haveTold(COUNT.taken, this.#first + numPieces);
   }
 

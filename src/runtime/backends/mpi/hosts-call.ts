@@ -22,6 +22,7 @@ export class HostsCall implements Activity {
       done: () => {
         this.#isOver = true;
       },
+      lost: () => invariant(false, "nothing is lent over MPI"),
     });
   }
 

@@ -6,7 +6,7 @@ import {
   operationInfo,
   reportedCount,
 } from "../../../collectives/index.ts";
-import { sizeOf, tensor } from "../../../core/index.ts";
+import { AbortedError, type ChoraleError, sizeOf, tensor } from "../../../core/index.ts";
 import {
   asTensor,
   type ByteExchange,
@@ -39,6 +39,9 @@ import { type CallParts, type MemoryUse, TcpWork } from "./tcp-work.ts";
 const SECOND_PART = 2 ** 24;
 const SIZE_BYTES = 8;
 
+const TOOK_TENSORS =
+  "took its tensors out of the reach of its host's ranks: another group failed while a rank was writing into them, which may be stopped";
+
 const NOTHING = new Uint8Array(0);
 /** What serves calls that name no algorithm: the schedules of choose.ts, by size. */
 const KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["socket-kernel"]])) as unknown as KernelNames;
@@ -54,6 +57,12 @@ const NO_DATA = {
 } as const;
 const NO_BUFFERS: CallBuffers = { input: NOTHING, output: NOTHING, operator: undefined };
 
+/** The group that makes the calls. */
+export interface CallOwner extends InboxOwner {
+  /** @param seq the collective that failed: the members may still end those before it */
+  failAt(seq: number, error: ChoraleError): void;
+}
+
 export class CallMaker {
   readonly sequence: CallSequence;
   readonly plans: GroupPlans;
@@ -67,7 +76,7 @@ export class CallMaker {
   readonly #key: GroupKey;
   readonly #inboxes: readonly (Inbox | undefined)[];
   readonly #messages: GroupMessages;
-  readonly #owner: InboxOwner;
+  readonly #owner: CallOwner;
 
   constructor(
     context: TcpContext,
@@ -75,7 +84,7 @@ export class CallMaker {
     key: GroupKey,
     inboxes: readonly (Inbox | undefined)[],
     frames: PlanFrames,
-    owner: InboxOwner,
+    owner: CallOwner,
   ) {
     const { backend, group, rank, ranks } = place;
     this.plans = new GroupPlans(context.planMemory, frames, { rank, size: ranks.length });
@@ -310,8 +319,10 @@ export class CallMaker {
       const head = { ...NO_HEAD, group: this.#key, seq, print: theirs };
       this.#owner.compare(member, head, { print, extra: 0, bytes: 0 });
     };
+    const { rank, ranks } = this.#place;
+    const lost = () => this.#owner.failAt(seq, new AbortedError(`rank ${ranks[rank]} ${TOOK_TENSORS}`));
     const gather: CallWays["gather"] = (...call) => runner.run(...call);
-    return { carrier: runner.carrierFrom(0), gather, print, disagree, flat, done };
+    return { carrier: runner.carrierFrom(0), gather, print, disagree, lost, flat, done };
   }
 }
 

@@ -60,6 +60,8 @@ export interface CallWays {
   readonly print: Print;
   /** Fails the group because a member, by group rank, makes another call. */
   readonly disagree: (member: number, theirs: Print) => void;
+  /** Fails the group because the call will not end, though all make it. */
+  readonly lost: () => void;
   /** Makes it by a schedule that knows no hosts. */
   readonly flat: () => void;
   readonly done: () => void;
@@ -143,7 +145,7 @@ export class Hierarchy {
 
   #serve(place: HostPlace, call: HostedCall, ways: CallWays): void {
     const { op } = call;
-    const { carrier, flat, print, disagree } = ways;
+    const { carrier, flat, print, disagree, lost } = ways;
     const messages = new ColumnMessages(carrier, place.layout);
     const work = this.#isChosen(place, call) ? this.#work(place, call, messages) : undefined;
     if (work === undefined || work.numPieces > MAX_PIECES) {
@@ -154,6 +156,7 @@ export class Hierarchy {
     this.#running = new PieceRun(place, work, {
       print,
       disagree,
+      lost,
       done: () => {
         this.#running = undefined;
         ways.done();

@@ -30,9 +30,9 @@ import {
   type SubmittedBatch,
 } from "../../comm/index.ts";
 import { placeOf } from "../../progress/index.ts";
-import { CallMaker } from "./call-maker.ts";
+import { CallMaker, type CallOwner } from "./call-maker.ts";
 import { type GroupKey, type Head, KIND, LANE, MAX_CONTROL_BYTES, NO_HEAD, type Print } from "./frame.ts";
-import { Inbox, type InboxOwner } from "./inbox.ts";
+import { Inbox } from "./inbox.ts";
 import { lateText, MemberNews, withStrands } from "./member-news.ts";
 import { callMismatch, isSameCall, located, pairMismatch } from "./mismatch.ts";
 import { PlanFrames } from "./plan-frames.ts";
@@ -47,7 +47,7 @@ const EARLIER_MS = 500;
 /** Deadlines are looked at so often, ms. */
 const LOOK_MS = 5;
 
-export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
+export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
   readonly place: GroupPlace;
   readonly key: GroupKey;
   readonly ranks: readonly number[];
@@ -136,11 +136,10 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
   }
 
   fail(error: ChoraleError): void {
-    this.#failAt(0, error);
+    this.failAt(0, error);
   }
 
-  /** @param seq the collective that failed: the members may still end those before it */
-  #failAt(seq: number, found: ChoraleError): void {
+  failAt(seq: number, found: ChoraleError): void {
     if (this.#cause !== undefined) return;
     const error = this.#located(found, seq);
     this.failHere(error);
@@ -296,7 +295,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const error = fits
       ? pairMismatch(dispute, mine.print, mine.extra)
       : callMismatch(dispute, mine.print, own?.parts.arrival.hashed?.());
-    this.#failAt(theirs.lane === LANE.pair ? this.#firstUnended() : theirs.seq, error);
+    this.failAt(theirs.lane === LANE.pair ? this.#firstUnended() : theirs.seq, error);
     return false;
   }
 
@@ -417,7 +416,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
       if (time > call.deadline) {
         const { work, timeoutMs } = call.parts;
         const site = work.trace === undefined ? undefined : callSite(work.trace);
-        this.#failAt(
+        this.failAt(
           call.seq,
           new TimeoutError(this.#nameOf(call), timeoutMs, this.#news.activity(call), { callSite: site }),
         );
@@ -488,7 +487,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, InboxOwner {
     const { op, work, arrival } = found.call.parts;
     const rank = this.ranks[found.member] ?? found.member;
     const seq = found.call.isCollective ? arrival.seq : this.#firstUnended();
-    this.#failAt(seq, departed(rank, generation, group, `${op} #${work.seq}`));
+    this.failAt(seq, departed(rank, generation, group, `${op} #${work.seq}`));
   }
 
   /** Ends the group here if one of its ranks is gone already. */
