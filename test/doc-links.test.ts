@@ -98,6 +98,26 @@ it.each(["README.md", "CONTRIBUTING.md"])("%s names paths of src/ that exist", (
   expect(named.filter((path) => !path.includes("NAME") && !existsSync(join(root, path)))).toEqual([]);
 });
 
+it("documents name tests that exist, and what these say of themselves", () => {
+  const tests = ["src", "test", "examples"].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" }).map((path) =>
+      `${folder}/${path}`.split(sep).join("/"),
+    ),
+  );
+  const wrong: string[] = [];
+  // Results are of the tree that they were measured on.
+  for (const document of documents.filter((path) => !path.startsWith("bench/results/"))) {
+    const text = readFileSync(join(root, document), "utf8");
+    for (const [, name = "", title] of text.matchAll(/`([\w./-]+\.test\.ts)`(?: \("([^"]+)"\))?/g)) {
+      const path = tests.find((one) => one === name || one.endsWith(`/${name}`));
+      if (path === undefined) wrong.push(`${document}: ${name}`);
+      else if (title !== undefined && !readFileSync(join(root, path), "utf8").includes(title))
+        wrong.push(`${document}: ${name} ("${title}")`);
+    }
+  }
+  expect(wrong).toEqual([]);
+});
+
 it.each(["overview", "synthesis"])("docs/%s.svg is what its script draws", (name) => {
   const script = join(root, `scripts/draw-${name}.mjs`);
   const { status, stderr } = spawnSync(process.execPath, [script, "--check"], { encoding: "utf8" });
