@@ -259,12 +259,17 @@ const MALFORMED_TLS = [
   () => Buffer.from([0x15, 3, 3, 0, 2, 2, 40]),
 ];
 
-async function sendMalformed(port, count) {
+/** When the memory is noted, as parts of all frames: it must not grow with their number. */
+const MARKS = [0.05, 0.25, 1];
+
+async function sendMalformed(port, count, reached) {
   let sent = 0;
+  const marks = MARKS.map((part) => Math.round(part * count));
   const worker = async () => {
     while (sent < count) {
       const many = Math.min(FRAMES_A_CONNECTION, count - sent);
       sent += many;
+      while (sent >= marks[0]) reached(marks.shift());
       const isSecure = tls !== undefined && sent % 2 === 0;
       const socket = await (isSecure ? openSecure : openSocket)(port).catch(() => undefined);
       if (socket === undefined) {
@@ -370,7 +375,9 @@ for (const name of values.victims.split(",")) {
   let peakMiB = before.rssMiB;
   const watch = setInterval(() => (peakMiB = Math.max(peakMiB, victim.gauges().rssMiB)), 100);
   const began = performance.now();
-  await sendMalformed(victim.port, numFrames);
+  const rssAt = [];
+  const note = (frames) => rssAt.push(`${frames}: ${victim.gauges().rssMiB.toFixed(0)}`);
+  await sendMalformed(victim.port, numFrames, note);
   const framesMs = Math.round(performance.now() - began);
   const silent = await beSilent(victim.port, numSilent, victim.gauges);
   await sendSlowly(victim.port);
@@ -384,6 +391,7 @@ for (const name of values.victims.split(",")) {
     frames: numFrames,
     framesMs,
     rssMiB: `${before.rssMiB.toFixed(0)} -> ${peakMiB.toFixed(0)} -> ${after.rssMiB.toFixed(0)}`,
+    rssMiBAfterFrames: rssAt.join(", "),
     fds: `${before.fds} -> ${silent.fds} -> ${after.fds}`,
     silentLeft: silent.left,
     replayed: `${replayed.answers} answered of ${replayed.variants}`,

@@ -16,6 +16,9 @@ import type { FromTunnel, ToTunnel, TunnelData } from "./tls-worker.ts";
 /** How long what was written last may take to be sent when the process ends, ms. */
 const EXIT_MS = 300;
 
+/** Of the thread's heap, whose objects are small and soon done with: V8 would let 48 MiB of them wait for its collection. */
+const YOUNG_MIB = 4;
+
 interface Pending {
   readonly resolve: (value: never) => void;
   readonly reject: (error: Error) => void;
@@ -30,16 +33,19 @@ class Tunnel implements SocketTransport {
   readonly #worker: Worker;
   /** Number of connections whose last bytes have not been sent. */
   readonly #open = new Int32Array(new SharedArrayBuffer(4));
+  /** Number of refusals that this thread has not heard of. */
+  readonly #unheard = new Int32Array(new SharedArrayBuffer(4));
   readonly #pending = new Map<number, Pending>();
   readonly #listeners = new Map<number, Listener>();
   readonly #sockets = new Set<Socket>();
   #nextId = 1;
 
   constructor(identity: TlsIdentity) {
-    const data: TunnelData = { identity, open: this.#open };
+    const data: TunnelData = { identity, open: this.#open, unheard: this.#unheard };
     this.#worker = new Worker(new URL("./tls-worker.js", import.meta.url), {
       workerData: data,
       execArgv: [],
+      resourceLimits: { maxYoungGenerationSizeMb: YOUNG_MIB },
       stdout: false,
     });
     this.#worker.on("message", (message: FromTunnel) => this.#hear(message));
@@ -108,8 +114,10 @@ class Tunnel implements SocketTransport {
 
   #hear(message: FromTunnel): void {
     if (message.kind === "listening") this.#pending.get(message.id)?.resolve(message.port as never);
-    else if (message.kind === "refused") this.#listeners.get(message.id)?.refused(message.reason);
-    else if (message.kind === "failed") {
+    else if (message.kind === "refused") {
+      Atomics.sub(this.#unheard, 0, 1);
+      this.#listeners.get(message.id)?.refused(message.reason);
+    } else if (message.kind === "failed") {
       const { reason, code } = message;
       const error =
         message.isTls === true

@@ -1,6 +1,6 @@
 /** The thread that has a process's encrypted connections (tls-tunnel.ts). It loads nothing but Node's own modules. */
 import { createServer, Socket } from "node:net";
-import { connect, createServer as createTlsServer, type TLSSocket } from "node:tls";
+import { connect, createSecureContext, createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 
 /** `id` names a request; of `pair` and `drop` a connection. */
@@ -44,14 +44,20 @@ export interface TunnelData {
   readonly identity: { readonly ca: string; readonly cert: string; readonly key: string };
   /** Number of connections whose last bytes have not been sent. */
   readonly open: Int32Array;
+  /** Number of refusals that the program's thread has not heard of. */
+  readonly unheard: Int32Array;
 }
 
 /** How long a connection may take for its TLS handshake, ms. */
 const HANDSHAKE_MS = 10_000;
 /** A peer that has said nothing for so long waits for us to speak first: it has no TLS, and is told so, ms. */
 const SILENCE_MS = 4_000;
-/** Connections that have not shown a certificate yet; the oldest goes when there are more. */
+/** Connections of which the program has not been told yet; the oldest goes when there are more. */
 const MAX_STRANGERS = 256;
+/** Those of which it has been told and that it has not taken yet. Its thread may be blocked for long, or be slower than this one. */
+const MAX_OFFERED = 64;
+/** Refusals that it has not heard of yet: more are not told. */
+const MAX_UNHEARD = 64;
 /** Of an idle connection: a host that vanished is noticed without traffic. */
 const KEEP_ALIVE_MS = 5_000;
 /** After the program's end has closed, how long the peer may take to close its own, ms. */
@@ -69,9 +75,14 @@ const PLAIN_HINT = (() => {
 })();
 
 const port = parentPort as MessagePort;
-const { identity, open } = workerData as TunnelData;
+const { identity, open, unheard } = workerData as TunnelData;
 const common = { ...identity, minVersion: "TLSv1.3", rejectUnauthorized: true, allowHalfOpen: true } as const;
-const streams = new Map<number, TLSSocket>();
+/** Of connections that this side makes: to read the files' text takes more memory than the rest of one. */
+const secureContext = createSecureContext(common);
+const streams = new Map<number, { readonly stream: TLSSocket; readonly isIncoming: boolean }>();
+/** Incoming connections that wait until the program has taken others: each goes on when it is called. */
+const waiting = new Set<() => void>();
+let numOffered = 0;
 const listeners = new Map<number, () => void>();
 let nextStream = 1;
 
@@ -96,21 +107,43 @@ port.on("message", (message: ToTunnel) => {
   else if (message.kind === "connect") call(message);
   else if (message.kind === "close") listeners.get(message.id)?.();
   else {
-    const stream = streams.get(message.id);
+    const { stream, isIncoming = false } = streams.get(message.id) ?? {};
     streams.delete(message.id);
     if (message.kind === "drop") stream?.destroy();
     else join(stream, message.fd);
+    if (isIncoming) numOffered--;
+    offerWaiting();
   }
 });
 
+function offerWaiting(): void {
+  for (const goOn of waiting) {
+    if (numOffered >= MAX_OFFERED) return;
+    waiting.delete(goOn);
+    numOffered++;
+    goOn();
+  }
+}
+
 function listen({ id, host, port: wanted }: Extract<ToTunnel, { kind: "listen" }>): void {
-  const strangers = new Map<string, () => void>();
-  const refuse = (peer: string, why: string) => tell({ kind: "refused", id, reason: `${peer} ${why}` });
+  const strangers = new Map<string, Socket>();
+  const refuse = (peer: string, why: string) => {
+    if (Atomics.load(unheard, 0) >= MAX_UNHEARD) return;
+    Atomics.add(unheard, 0, 1);
+    tell({ kind: "refused", id, reason: `${peer} ${why}` });
+  };
   const nameOf = ({ remoteAddress, remotePort }: Socket) =>
     remoteAddress === undefined ? "a peer that is gone" : `${remoteAddress}:${remotePort}`;
   const secure = createTlsServer({ ...common, requestCert: true, handshakeTimeout: HANDSHAKE_MS }, (stream) => {
-    strangers.delete(nameOf(stream));
-    offer(stream, id, true);
+    const peer = nameOf(stream);
+    const goOn = () => {
+      strangers.delete(peer);
+      offer(stream, id, true);
+    };
+    stream.on("error", () => {});
+    stream.once("close", () => waiting.delete(goOn));
+    waiting.add(goOn);
+    offerWaiting();
   });
   secure.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
     refuse(nameOf(socket), describe(error));
@@ -118,12 +151,15 @@ function listen({ id, host, port: wanted }: Extract<ToTunnel, { kind: "listen" }
   });
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     const peer = nameOf(socket);
-    strangers.set(peer, () => socket.destroy());
+    // One that left from the same port, but has not closed here yet.
+    strangers.get(peer)?.destroy();
+    strangers.delete(peer);
+    strangers.set(peer, socket);
     const [oldest] = strangers;
     if (strangers.size > MAX_STRANGERS && oldest !== undefined) {
       strangers.delete(oldest[0]);
-      refuse(oldest[0], "did not show a certificate, and made room for another");
-      oldest[1]();
+      refuse(oldest[0], "did not show a certificate, or was not taken in time, and made room for another");
+      oldest[1].destroy();
     }
     const silent = later(SILENCE_MS, () => {
       refuse(peer, "said nothing: it uses no TLS, or is no peer");
@@ -132,7 +168,7 @@ function listen({ id, host, port: wanted }: Extract<ToTunnel, { kind: "listen" }
     socket.on("error", () => {});
     socket.once("close", () => {
       silent.cancel();
-      strangers.delete(peer);
+      if (strangers.get(peer) === socket) strangers.delete(peer);
     });
     socket.once("readable", () => {
       silent.cancel();
@@ -158,7 +194,7 @@ function listen({ id, host, port: wanted }: Extract<ToTunnel, { kind: "listen" }
     listeners.set(id, () => {
       listeners.delete(id);
       server.close();
-      for (const end of strangers.values()) end();
+      for (const socket of strangers.values()) socket.destroy();
     });
     const address = server.address();
     tell({ kind: "listening", id, port: typeof address === "object" && address !== null ? address.port : 0 });
@@ -177,7 +213,7 @@ function call({ id, host, port: to, timeoutMs }: Extract<ToTunnel, { kind: "conn
   };
   const timer = later(timeoutMs, () => fail(`${where} did not answer within ${Math.ceil(timeoutMs)} ms`, "ETIMEDOUT"));
   // Whether it is of this world the secret says: any certificate of the authority will do.
-  const stream = connect({ ...common, host, port: to, checkServerIdentity: () => undefined });
+  const stream = connect({ ...common, secureContext, host, port: to, checkServerIdentity: () => undefined });
   let isConnected = false;
   stream.once("connect", () => {
     isConnected = true;
@@ -213,11 +249,10 @@ function call({ id, host, port: to, timeoutMs }: Extract<ToTunnel, { kind: "conn
 /** Asks for a pair of sockets for a connection. */
 function offer(stream: TLSSocket, id: number, isIncoming: boolean): void {
   const { remoteAddress, remotePort, localAddress } = stream;
-  stream.on("error", () => {});
   stream.setNoDelay(true);
   stream.setKeepAlive(true, KEEP_ALIVE_MS);
   const number = nextStream++;
-  streams.set(number, stream);
+  streams.set(number, { stream, isIncoming });
   tell({ kind: "ready", id, isIncoming, stream: number, remoteAddress, remotePort, localAddress });
 }
 
