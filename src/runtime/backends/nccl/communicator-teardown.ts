@@ -101,7 +101,9 @@ export class CommunicatorTeardown {
       const pauseMs = waitedMs < SETTLE_EAGER_MS ? 0 : Math.min(SETTLE_PAUSE_MS, 1 + waitedMs / 100);
       await new Promise((resolve) => (pauseMs === 0 ? setImmediate(resolve) : setTimeout(resolve, pauseMs)));
     }
-    this.#abort([...this.#retired].map(({ queue }) => queue));
+    const left = [...this.#retired].map(({ queue }) => queue);
+    this.#abort(left);
+    this.#drain(left);
     for (const communicator of [...this.#retired]) this.#forget(communicator);
   }
 
@@ -224,13 +226,15 @@ export class CommunicatorTeardown {
     this.#everything = false;
   }
 
-  /**
-   * Tells peers in this process that nothing of this rank reaches their memory any more: first what is still on its streams has
-   * to end. Copies are among that, which no word ends.
-   */
-  #leave(queues: readonly CommQueue[]): void {
+  /** Waits, for a while, for what is on the streams of groups whose kernels were told to end: copies among that do so by themselves. */
+  #drain(queues: readonly CommQueue[]): void {
     const mayRun = ({ options }: CommQueue) => this.#statusOf(options.stream) === CUDA_STATUS.notReady;
     napUntil(() => !queues.some(mayRun), DRAIN_MS);
+  }
+
+  /** Tells peers in this process that nothing of this rank reaches their memory any more. */
+  #leave(queues: readonly CommQueue[]): void {
+    this.#drain(queues);
     this.#rank.segment.presence.end(this.#rank.settings.worldRank);
   }
 
@@ -339,10 +343,12 @@ export class CommunicatorTeardown {
     const { queue, graphs, plans } = communicator;
     const { control, ranks } = queue.options;
     this.#offered.delete(communicator);
-    graphs.close();
-    plans.close();
     const { at, library, segment } = this.#rank;
     const failed = queue.cause !== undefined || control.failed;
+    // What was aborted may still write to what its plans hold.
+    if (failed) this.#drain([queue]);
+    graphs.close();
+    plans.close();
     const handle = queue.handle.surrender();
     if (handle !== undefined && at.device.poison === undefined) {
       at.device.activate();

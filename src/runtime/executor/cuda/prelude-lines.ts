@@ -147,7 +147,7 @@ __device__ __forceinline__ void reducePackets(const Launch& L, const char* const
 template <int OUT>
 __device__ __forceinline__ void forward(const Launch& L, const char* in, char* const (&out)[OUT], i64 bytes, u32 flag,
                                         Site site) {
-  const i64 units = (bytes + 15) / 16, lines = (units + LINE_UNITS - 1) / LINE_UNITS;
+  const i64 lines = linesOf(bytes);
 #pragma unroll 1
   for (i64 first = position() / 32 * 4; first < lines; first += LINES_AT_ONCE) {
     const i64 line = first + lineOf() % 4;
