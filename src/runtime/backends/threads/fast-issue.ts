@@ -181,7 +181,7 @@ export class FastIssue {
     const { counter } = call;
     driver.count(seq);
     const issuedAt = counter.isTimed ? performance.now() : -1;
-    const status = wasm.eagerCall(member, task.at, stampOf(seq), seq / 2 ** 32, driver.issueSpins);
+    const status = wasm.eagerCall(member, task.at, stampOf(seq), (seq / 2 ** 32) | 0, driver.issueSpins);
     if (status === LOOK_FIRST) return undefined;
     this.#engine.nextSeq = seq + 1;
     if (status !== 0) {
