@@ -46,7 +46,7 @@ export { builtUses, SHIPPED_CHOICES } from "./shipped-choices.ts";
 export { registerStoredPlans } from "./stored-plans.ts";
 export { type ExecutorMemory, type FarForm, type FarPlace, type FarPort, REACHES, type Reach } from "./transport.ts";
 export { type FunctionBuilder, type Local, ModuleBuilder, type Signature } from "./wasm/assembler.ts";
-export { addCopy } from "./wasm/copy.ts";
+export { addCopy, addCopyBackwards } from "./wasm/copy.ts";
 export { initContext, setParameter } from "./wasm/kernel-context.ts";
 export {
   addReduceKernels,

@@ -24,6 +24,9 @@ export const LOOK_FIRST = 0x20000;
 /** How far a call is that could not go on: it has announced itself, or sent all that it has to send. */
 const STAGE = { none: 0, begun: 1, sent: 2 } as const;
 
+/** Messages up to here have so few lines that the last is polled with the first: three or four take as long either way. */
+const SHORT_BYTES = 256;
+
 /** What is done with received data where no kernel reduces it. */
 export const FINISH = { nothing: -1, copies: -2 } as const;
 
@@ -31,6 +34,8 @@ interface EagerParts {
   readonly kernelType: number;
   /** (to, from, bytes) */
   readonly copy: FunctionBuilder;
+  /** The same for data that goes into a message. */
+  readonly fill: FunctionBuilder;
   /** (member) */
   readonly ring: FunctionBuilder;
   /** (member, task, seq) */
@@ -236,7 +241,7 @@ function send(f: FunctionBuilder, task: Local, flag: Local, spins: Local, parts:
   f.get(task).mem("i32.load", TASK.direct);
   f.if(
     () => f.get(slot, from).mem("i32.store", RING.address),
-    () => data().get(from, task).mem("i32.load", TASK.partBytes).call(parts.copy),
+    () => data().get(from, task).mem("i32.load", TASK.partBytes).call(parts.fill),
   );
   show(flag);
 }
@@ -313,7 +318,7 @@ function post(
     },
     () => {
       f.get(slot).i32(RING.data).op("i32.add").get(task).mem("i32.load", TASK.input);
-      f.get(task).mem("i32.load", TASK.postBytes).call(parts.copy);
+      f.get(task).mem("i32.load", TASK.postBytes).call(parts.fill);
     },
   );
   f.get(slot, flag).release("i64");
@@ -327,7 +332,8 @@ function post(
 function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, spins: Local, leave: () => void): void {
   const [at, left, peer, state, slot] = f.locals("i32", "i32", "i32", "i32", "i32");
   const [table, taken, own] = f.locals("i32", "i32", "i32");
-  const [theirs, last, seen, dense, place, direct] = f.locals("i32", "i32", "i64", "i32", "i32", "i32");
+  const [theirs, before, seen, dense, place, direct] = f.locals("i32", "i32", "i64", "i32", "i32", "i32");
+  const last = f.local("i32");
   const { field } = ringOf(f, task, TASK.wayIn);
   f.get(task).mem("i32.load", TASK.isDense).set(dense);
   const [rings, ringStride, slotBytes] = [field(WAY.in), field(WAY.inStride), field(WAY.slotBytes)];
@@ -335,6 +341,15 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
   f.get(member).mem("i32.load", MEMBER.inTable).set(table);
   f.get(task).mem("i32.load", TASK.ownOffset).set(own);
   f.get(task).mem("i32.load", TASK.direct).set(direct);
+  // The last word of a short message is polled with its flag: its line is on the way then when the flag comes, not asked for
+  // afterwards. Of a longer one that would be one line of many.
+  f.get(own, task).mem("i32.load", TASK.partBytes).op("i32.add");
+  f.i32(RING.data - 1)
+    .op("i32.add")
+    .i32(-8)
+    .op("i32.and")
+    .tee(last);
+  f.i32(0).get(last).i32(SHORT_BYTES).op("i32.lt_u").get(direct).op("i32.eqz", "i32.and", "select").set(last);
   f.get(task).mem("i32.load", TASK.receiveList).set(at);
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
   const leaveAsOther = () => {
@@ -349,13 +364,14 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
     f.block(() =>
       f.loop(() => {
         f.get(slot).mem("i64.atomic.load").tee(seen).get(flag).op("i64.eq").brIf(1);
+        f.get(slot, last).op("i32.add").mem("i64.atomic.load").op("drop");
         f.get(seen).op("i32.wrap_i64").get(flag).op("i32.wrap_i64", "i32.eq");
         f.if(leaveAsOther);
         f.get(spins).i32(1).op("i32.le_s");
         f.if(() => {
           // A message of a call before this one that nobody took: that call differed.
-          f.get(seen).op("i32.wrap_i64").set(theirs).get(state).mem("i32.load", RING.takenStamp).set(last);
-          f.get(theirs, last).op("i32.sub").i32(0).op("i32.gt_s");
+          f.get(seen).op("i32.wrap_i64").set(theirs).get(state).mem("i32.load", RING.takenStamp).set(before);
+          f.get(theirs, before).op("i32.sub").i32(0).op("i32.gt_s");
           f.get(flag).op("i32.wrap_i64").get(theirs).op("i32.sub").i32(0).op("i32.gt_s", "i32.and");
           f.get(theirs).i32(0).op("i32.ne", "i32.and");
           f.if(leaveAsOther);

@@ -8,6 +8,7 @@
 import { opCode } from "../../comm/index.ts";
 import {
   addCopy,
+  addCopyBackwards,
   addReduceKernels,
   addStrandMachine,
   addWiden,
@@ -328,7 +329,13 @@ export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
 
   const meetings = addMeetings(module);
   const flagOf = addFlagOf(module);
-  addEager(module, { kernelType: typeIndex, copy, ring, publish: addPublishTask(module) });
+  addEager(module, {
+    kernelType: typeIndex,
+    copy,
+    fill: addCopyBackwards(module),
+    ring,
+    publish: addPublishTask(module),
+  });
 
   /** (member, seq, passable, spins) -> status: waits for all, by messages where the group is large and all are awake. */
   const come = module.function(signature(4, 1), (f) => {
