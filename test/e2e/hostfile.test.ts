@@ -135,6 +135,13 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     );
     expect(await refusal("a\n")).toMatch(/^2 .*a number of ranks \(slots=N\), or -n N/);
     expect(await refusal("localhost slots=1\nother slots=1\n")).toMatch(/^2 .*a name by which the others reach it/);
+    for (const line of ["a slots=2 slots=3", "a:2 slots=2", "a slots=2 color=red"])
+      expect(await refusal(`${line}\n`)).toMatch(/^2 .*expected HOST, HOST:RANKS, or HOST slots=RANKS/);
+    expect(await refusal("a slots=1\nb:2\n", "-n", "2")).toMatch(/^2 .*-n is 2; expected no -n where .*bad says/);
+    expect(await refusal("a slots=1\n", "--ssh", " ")).toMatch(/^2 .*--ssh is " "; expected a command/);
+    expect(await refusal("a slots=1\n", "--last-call", "3")).toMatch(
+      /^2 .*--last-call is 3; expected --nnodes MIN:MAX/,
+    );
     expect(await refusal("a slots=1\n", "--nnodes", "2")).toMatch(/^2 .*no --nnodes and no --node-rank beside it/);
   });
 });

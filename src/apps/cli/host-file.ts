@@ -9,12 +9,14 @@ export interface ListedHost {
   /** The target without its user. */
   readonly name: string;
   readonly ranks: number;
+  /** The file says how many. */
+  readonly hasSlots: boolean;
 }
 
 const MAX_FILE_BYTES = 1024 * 1024;
-/** `name`, `name:4`, `name slots=4`; a target that begins with a dash would be an option of ssh. */
+/** `name`, `name:4`, `name slots=4 max_slots=8`; a target that begins with a dash would be an option of ssh. */
 const LINE =
-  /^((?:[\w.-]+@)?([A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:]+\]))(?::(\d{1,4}))?(?:\s+(?:slots|max_slots)=(\d{1,4}))*$/;
+  /^((?:[\w.-]+@)?([A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:]+\]))(?:(?::|\s+slots=)(\d{1,4}))?(?:\s+max[_-]slots=(\d{1,4}))?$/;
 
 /**
  * Reads a file of hosts. Empty lines and what follows a # are passed over.
@@ -27,16 +29,17 @@ export function readHostFile(path: string, ranks: number | undefined): readonly 
   const hosts = text.split(/\r?\n/).flatMap((line, index): ListedHost[] => {
     const words = line.replace(/#.*$/, "").trim();
     if (words === "") return [];
-    const [, target, name = "", colon, slots] = LINE.exec(words) ?? [];
+    const [, target, name = "", slots, mostSlots] = LINE.exec(words) ?? [];
     const place = `line ${index + 1} of ${path}`;
     if (target === undefined) {
       throw new InvalidArgumentError(place, words, "HOST, HOST:RANKS, or HOST slots=RANKS");
     }
-    const given = slots ?? colon;
+    const given = slots ?? mostSlots;
     const count = given === undefined ? ranks : Number(given);
     if (count === undefined) throw new InvalidArgumentError(place, words, "a number of ranks (slots=N), or -n N");
     if (count < 1 || count > MAX_RANKS) throw new InvalidArgumentError(place, words, `1 to ${MAX_RANKS} ranks`);
-    return [{ target: target.replace(/[[\]]/g, ""), name: name.replace(/[[\]]/g, ""), ranks: count }];
+    const hasSlots = given !== undefined;
+    return [{ target: target.replace(/[[\]]/g, ""), name: name.replace(/[[\]]/g, ""), ranks: count, hasSlots }];
   });
   if (hosts.length === 0) throw new InvalidArgumentError("--hostfile", path, "a file that lists hosts, one a line");
   return hosts;

@@ -48,7 +48,11 @@ export function hostsOf(flags: HostFlags): LaunchHosts {
   if (flags.nnodes !== undefined || flags.nodeRank !== undefined) {
     throw new InvalidArgumentError("--hostfile", flags.hostfile, "no --nnodes and no --node-rank beside it");
   }
+  if (flags.ssh?.trim() === "") throw new InvalidArgumentError("--ssh", flags.ssh, "a command, such as ssh -p 2222");
   const listed = readHostFile(flags.hostfile, flags.n);
+  if (flags.n !== undefined && listed.every(({ hasSlots }) => hasSlots)) {
+    throw new InvalidArgumentError("-n", flags.n, `no -n where ${flags.hostfile} says how many ranks each host has`);
+  }
   const [first] = listed;
   const name = first?.name ?? "";
   const isLoopback = (one: string) => /^(localhost|127\.[\d.]+|::1)$/.test(one);
@@ -62,7 +66,7 @@ export function hostsOf(flags: HostFlags): LaunchHosts {
   const rendezvous = flags.rdzv ?? `${name.includes(":") ? `[${name}]` : name}:0`;
   return {
     ranks: first?.ranks ?? 1,
-    nodes: { count: listed.length, rank: 0, rendezvous, ...timesOf(flags) },
+    nodes: { count: listed.length, rank: 0, rendezvous, ...timesOf(flags, listed.length) },
     listed,
   };
 }
@@ -197,11 +201,20 @@ function nodesOf(flags: HostFlags): NodesOptions | undefined {
       "HOST:PORT, an address of host 0, also as CHORALE_RDZV",
     );
   }
-  return { count, rank, rendezvous, ...timesOf(flags) };
+  return { count, rank, rendezvous, ...timesOf(flags, count) };
 }
 
-function timesOf(flags: HostFlags): Pick<NodesOptions, "joinTimeoutMs" | "hostTimeoutMs" | "lastCallMs"> {
-  const { joinTimeout, hostTimeout, lastCall } = flags;
+function timesOf(
+  { joinTimeout, hostTimeout, lastCall }: HostFlags,
+  count: number | HostRange,
+): Pick<NodesOptions, "joinTimeoutMs" | "hostTimeoutMs" | "lastCallMs"> {
+  if (lastCall !== undefined && typeof count === "number") {
+    throw new InvalidArgumentError(
+      "--last-call",
+      lastCall,
+      `--nnodes MIN:MAX beside it: all ${count} hosts are awaited`,
+    );
+  }
   return {
     ...(lastCall === undefined ? {} : { lastCallMs: lastCall * 1000 }),
     ...(joinTimeout === undefined ? {} : { joinTimeoutMs: joinTimeout * 1000 }),

@@ -355,7 +355,7 @@ function parseRanks(text: string): number {
 
 function parseNodes(text: string): number | HostRange | "env" {
   if (text === "env") return text;
-  const [, min, max] = /^(\d{1,4})(?::(\d{1,4}))?$/.exec(text) ?? [];
+  const [, min, max] = /^(\d{1,9})(?::(\d{1,9}))?$/.exec(text) ?? [];
   if (min === undefined || Number(min) < 1) throw new InvalidOption("expected a number of hosts, MIN:MAX, or env");
   if (max === undefined) return Number(min);
   if (Number(max) < Number(min)) throw new InvalidOption("expected MIN:MAX, with no more hosts at least than at most");

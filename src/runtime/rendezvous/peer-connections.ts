@@ -158,7 +158,8 @@ export async function knock(
     problems: {
       unknown: () => `is no rank of chorale that speaks protocol ${PROTOCOL}`,
       unproven: "cannot prove that it knows the secret",
-      stranger: () => new InvalidArgumentError(names.secret, described("not shown"), `the one that ${peer} has`),
+      stranger: () =>
+        new InvalidArgumentError(names.secret, described("another one (not shown)"), `the one that ${peer} has`),
       late: () => new FormatError(peer, `did not answer within ${Math.ceil(options.timeoutMs)} ms`),
     },
     enter: (channel, keys, { refused }) => {
