@@ -98,6 +98,19 @@ export class Generation {
     return member;
   }
 
+  /** Those whom the next generation has to wait for. */
+  get missing(): readonly Member[] {
+    return this.members.filter((member) => !member.over && !isSurvivor(member) && !hasFinished(member));
+  }
+
+  /** Tells every rank that this generation is over because of one. @param blamed whom the ranks are told of */
+  condemn(rank: number, cause: string, blamed = rank): void {
+    this.shared.failEverybody(rank, cause, blamed);
+    if (this.condemned) return;
+    this.condemned = true;
+    this.store.fail({ rank: blamed, message: cause });
+  }
+
   /** Reads what its ranks did last, once. @returns writes it down, and gives the file's path if there is one */
   takeFlight(): () => string | undefined {
     if (this.#isRecorded) return () => undefined;

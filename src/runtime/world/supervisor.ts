@@ -241,7 +241,7 @@ export class Supervisor {
       if (host.kind === "process") this.#terminate(member, `its device is lost: ${lost}`);
     } else {
       if (!generation.condemned) {
-        const condemn = () => this.#condemn(generation, rank, "called world.rebuild()");
+        const condemn = () => generation.condemn(rank, "called world.rebuild()");
         generation.timers.push(this.#timers.after(LEAVE_MS, condemn));
       }
       this.#gather(`rank ${rank} called world.rebuild()`, timeoutMs);
@@ -270,7 +270,7 @@ export class Supervisor {
     const record = this.#record(generation);
     const culprit = generation.culprit({ rank, error });
     const mayRebuild = this.#spec.policy.onFailure !== "end" && this.#refused === undefined;
-    if (mayRebuild) this.#condemn(generation, rank, culprit.text, culprit.rank);
+    if (mayRebuild) generation.condemn(rank, culprit.text, culprit.rank);
     else generation.shared.fail(rank, culprit.text, culprit.rank);
     generation.store.fail({ rank: culprit.rank, message: culprit.error.message });
     record();
@@ -293,14 +293,6 @@ export class Supervisor {
     generation.timers.push(this.#timers.after(LEAVE_MS, () => generation.shared.fail(rank, how)));
   }
 
-  /** Tells every rank of a generation that it is over because of one. */
-  #condemn(generation: Generation, rank: number, cause: string, blamed = rank): void {
-    generation.shared.failEverybody(rank, cause, blamed);
-    if (generation.condemned) return;
-    generation.condemned = true;
-    generation.store.fail({ rank: blamed, message: cause });
-  }
-
   /** A host has come: the rebuild that is under way takes it in, or one that begins for it; a world that ends does not. */
   #grow(): void {
     if (this.#gathering !== undefined) this.#look();
@@ -311,7 +303,7 @@ export class Supervisor {
       // Before all have attached they cannot rebuild; one that has returned is not run again.
       if (members.some((member) => !member.attached || hasFinished(member))) return;
       const because = "another host has come, and the world is formed anew";
-      this.#condemn(this.#current, 0, because);
+      this.#current.condemn(0, because);
       this.#gather(because, undefined, true);
     });
   }
@@ -351,24 +343,19 @@ export class Supervisor {
     this.#gathering = undefined;
   }
 
-  /** Those whom a gathering waits for. */
-  #missing(): Member[] {
-    return this.#current.members.filter((member) => !member.over && !isSurvivor(member) && !hasFinished(member));
-  }
-
   /** Ends those who did not come. */
   #evict(): void {
     const gathering = this.#gathering;
     if (gathering === undefined) return;
     const waitedMs = Math.round(performance.now() - gathering.sinceMs);
-    for (const member of this.#missing()) {
+    for (const member of this.#current.missing) {
       const why = `did not call world.rebuild() within ${waitedMs} ms, and was ended`;
       this.#fail(member, plainRecord(why), undefined, "evicted");
       this.#terminate(member, why);
     }
     this.#timers.after(EVICTION_MS, () => {
       if (this.#gathering !== gathering || this.#delaying) return;
-      const stuck = this.#missing().map(({ rank }) => rank);
+      const stuck = this.#current.missing.map(({ rank }) => rank);
       // All are here, and hosts are awaited.
       if (stuck.length === 0) return;
       this.#refuse(`rank ${stuck.join(", ")} could not be ended within ${EVICTION_MS} ms: it is in native code`);
@@ -388,7 +375,7 @@ export class Supervisor {
       this.#refuse(`rank ${early.rank} has returned already, and a rank that returned is not run again`);
       return;
     }
-    if (this.#missing().length > 0 || this.#delaying) return;
+    if (this.#current.missing.length > 0 || this.#delaying) return;
     if (!this.#hostCount.isEnough((why) => this.#refuse(why))) return;
     const { delayMs } = gathering;
     this.#delaying = delayMs > 0;
