@@ -1,7 +1,8 @@
 /** Worlds of the faulty program (test/e2e/ranks/faulty.ts), in which one rank goes wrong. */
 
 import type { WorldEvent } from "../../src/runtime/world/events.ts";
-import { type LaunchOptions, launch } from "../../src/runtime/world/launch.ts";
+import { launch } from "../../src/runtime/world/launch.ts";
+import type { LaunchOptions } from "../../src/runtime/world/launch-options.ts";
 import type { How, Plan, Report } from "../e2e/ranks/faulty.ts";
 
 const module = new URL("../e2e/ranks/faulty.ts", import.meta.url);

@@ -4,7 +4,8 @@
  */
 import { afterAll, describe, expect, it } from "vitest";
 import { RankFailedError } from "../../core/index.ts";
-import { type LaunchOptions, launch } from "./launch.ts";
+import { launch } from "./launch.ts";
+import type { LaunchOptions } from "./launch-options.ts";
 import { closeRankPool, runRanks } from "./run-ranks.ts";
 
 afterAll(() => closeRankPool());

@@ -2,7 +2,8 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { WorldEvent } from "./events.ts";
-import { type LaunchOptions, launch } from "./launch.ts";
+import { launch } from "./launch.ts";
+import type { LaunchOptions } from "./launch-options.ts";
 import type { NodesOptions } from "./node-options.ts";
 import type { OutputLine } from "./output.ts";
 

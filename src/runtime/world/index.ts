@@ -19,7 +19,8 @@ export {
 export { BINDINGS, type Binding } from "./cpu-binding.ts";
 export { type RankOrigin, WORLD_CHANNEL, type WorldEvent } from "./events.ts";
 export { type JoinOptions, joinWorld } from "./join.ts";
-export { type LaunchOptions, launch, MAX_RANKS, type RankFunction } from "./launch.ts";
+export { launch } from "./launch.ts";
+export { type LaunchOptions, MAX_RANKS, type RankFunction } from "./launch-options.ts";
 export type { HostRange, NodesOptions } from "./node-options.ts";
 export type { OutputLine, OutputStream } from "./output.ts";
 export { loadableUrl, packageRoot, version } from "./package-location.ts";

@@ -15,7 +15,8 @@ import {
 import { RankFailedError } from "../../core/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { joinWorld } from "./join.ts";
-import { type LaunchOptions, launch } from "./launch.ts";
+import { launch } from "./launch.ts";
+import type { LaunchOptions } from "./launch-options.ts";
 import type { World } from "./world.ts";
 
 const available = useFakeGpu();

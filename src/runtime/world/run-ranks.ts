@@ -1,5 +1,6 @@
 /** For tests: worlds by the hundred, on worker threads that are kept between them. */
-import { type LaunchOptions, runWorld } from "./launch.ts";
+import { runWorld } from "./launch.ts";
+import type { LaunchOptions } from "./launch-options.ts";
 import type { RankHost } from "./rank-host.ts";
 import { RankWorker } from "./rank-worker.ts";
 

@@ -7,7 +7,8 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { buildFakeGpu, fakeGpuFolder } from "../../../test/helpers/fake-gpu.ts";
 import { freePort } from "../../../test/support/free-port.mjs";
 import type { Communicator } from "../comm/index.ts";
-import { type LaunchOptions, launch } from "./launch.ts";
+import { launch } from "./launch.ts";
+import type { LaunchOptions } from "./launch-options.ts";
 
 const library = buildFakeGpu();
 

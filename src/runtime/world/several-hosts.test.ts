@@ -20,7 +20,8 @@ import type { FlightDump } from "../comm/index.ts";
 import { nodePlace, nodeRendezvous, rendezvousSecret } from "../rendezvous/index.ts";
 import { backendKind } from "./backend-table.ts";
 import type { WorldEvent } from "./events.ts";
-import { type LaunchOptions, launch } from "./launch.ts";
+import { launch } from "./launch.ts";
+import type { LaunchOptions } from "./launch-options.ts";
 import { loadableUrl } from "./package-location.ts";
 
 const secret = randomBytes(32).toString("hex");
