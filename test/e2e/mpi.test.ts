@@ -394,7 +394,38 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
         return isAsLeft;
       },
     });
-    expect(found[1]).toBe(true);
+    expect(found).toEqual([true, true, true]);
+  });
+
+  it("ends where some ranks gave up a call that MPI holds, of a group that the others are not in", {
+    timeout: 120_000,
+  }, async () => {
+    const found = await launch({
+      ranks: 3,
+      backend: "mpi",
+      backendOptions: { choices: "mpi" },
+      env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
+      run: async ({ comm, rank }) => {
+        const pair = await comm.split(rank < 2 ? 0 : -1);
+        if (pair === undefined) return "apart";
+        await pair.barrier();
+        const work = pair.allReduce(new Float32Array(2 ** 22));
+        if (rank === 1) {
+          // MPI gets no further with the call while this rank does not look at it.
+          for (const until = performance.now() + 1000; performance.now() < until; );
+        } else {
+          await new Promise((resolve) => setTimeout(resolve, 300));
+          pair.abort("enough");
+        }
+        const how = await Promise.resolve(work).then(
+          () => "done",
+          (error: Error) => error.message,
+        );
+        await pair.close().catch(() => {});
+        return how;
+      },
+    });
+    expect(found).toEqual([expect.stringMatching(/enough/), expect.stringMatching(/enough/), "apart"]);
   });
 
   it("is launched by chorale: results, by what it measures to be faster, and native output", {

@@ -253,7 +253,7 @@ export class MpiBackend implements Backend {
     else this.fail(this.rank, error instanceof AbortedError ? error.reason : error.message);
     for (const { queue } of this.#rank.groups) queue.abandon(error);
     // The others may be waiting in MPI for ever.
-    this.#rank.options.mpi.broken = true;
+    this.#rank.options.mpi.hasLost = true;
     this.#free(`ended: ${error.message}`);
   }
 
@@ -266,7 +266,7 @@ export class MpiBackend implements Backend {
     poller.close();
     this.#rank.options.mpi.numWorlds--;
     // Of a dead rank MPI_Finalize would wait for ever.
-    if (control.failure?.code === "RANK_FAILED") this.#rank.options.mpi.broken = true;
+    if (control.failure?.code === "RANK_FAILED") this.#rank.options.mpi.hasLost = true;
     control.close();
     this.#device?.close(options.mpi.broken);
     this.#control.close();

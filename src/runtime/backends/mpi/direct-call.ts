@@ -43,7 +43,7 @@ export class DirectCall implements Activity {
   readonly #isShared: boolean;
   readonly #meeting: CallMeeting;
   readonly #tiles: SharedTiles;
-  /** Whether this rank has done its part: its place to meet may be a later call's, which has its input there. */
+  /** Whether this rank has done its part, or given it up: its place to meet may be a later call's, which has its input there. */
   #isOver = false;
   /** In this look at the call. */
   #readBytes = 0;
@@ -105,6 +105,7 @@ export class DirectCall implements Activity {
 
   stop(): void {
     if (this.#meeting.isBrought && !this.#isOver) {
+      this.#isOver = true;
       this.#meeting.withdraw();
       const at = this.#meeting.half.meetings[this.#group.me] ?? 0;
       if (this.#isShared && !this.#tiles.close(at)) this.#group.arena.room.keep();

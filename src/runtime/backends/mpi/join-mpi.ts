@@ -96,7 +96,7 @@ function gather(mpi: MpiProcess, bytes: Buffer, width: number, timeoutMs: number
   mpi.library.check("MPI_Iallgather", status);
   if (!napUntil(() => mpi.requests.done(request), timeoutMs, { napMs: NAP_MS })) {
     mpi.abandoned.push(all);
-    mpi.broken = true;
+    mpi.gaveUp = true;
     throw new TimeoutError("joining the world through MPI", timeoutMs, [{ rank: mpi.rank, arrived: true }]);
   }
   mpi.requests.give(request);

@@ -32,7 +32,7 @@ export interface Activity {
   begin(target: CallTarget): void;
   /** Goes on. @returns whether it is done */
   advance(): boolean;
-  /** Gives it up, since its group has failed. */
+  /** Gives up what was begun or brought, since its group has failed. Idempotent. */
   stop?(): void;
 }
 

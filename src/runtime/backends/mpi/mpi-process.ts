@@ -7,12 +7,14 @@ import { isMainThread } from "node:worker_threads";
 import { UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import { launchedBy, type MpiLibrary, requireMpi } from "../../../foreign/mpi/index.ts";
 import type { HostActivity } from "../../hosts/index.ts";
-import { emptyAddress, HostAddresses } from "../../memory/index.ts";
+import { emptyAddress, HostAddresses, napUntil } from "../../memory/index.ts";
 import { RequestPool } from "./request-pool.ts";
 import { StagingPool } from "./staging-pool.ts";
 
 /** Tag of the messages by which a group is made; one group of a rank is made at a time. */
 const GROUP_TAG = 20;
+/** Tag of the messages of ranks that leave without MPI_Finalize. */
+const LEAVE_TAG = 21;
 /** Room for the largest message about calls (notice-messages.ts), which names a failure. */
 export const MOST_NOTICE_BYTES = 256 * 1024;
 /** How long the last words of a rank that leaves may take, ms. */
@@ -31,8 +33,10 @@ export class MpiProcess {
   crowded: boolean;
   /** What MPI may still write to or read from, since its calls can be given up but not taken back. */
   readonly abandoned: unknown[] = [];
-  /** A rank is dead, or calls were given up: MPI_Finalize would wait for ever. */
-  broken = false;
+  /** A rank is dead, as all of them have heard or will: MPI_Finalize would wait for it for ever. */
+  hasLost = false;
+  /** Calls were given up here that MPI may still wait for. Others need not know of it: they may have failed before such a call. */
+  gaveUp = false;
   /** Worlds of this process that have not ended. */
   numWorlds = 0;
   /** Worlds of several hosts that it has joined. */
@@ -57,6 +61,11 @@ export class MpiProcess {
     this.requests = new RequestPool(library);
     this.crowded = this.size > availableParallelism();
     process.once("exit", (code) => this.#finalize(code));
+  }
+
+  /** Whether MPI_Finalize could last for ever, and what MPI holds cannot be freed. */
+  get broken(): boolean {
+    return this.hasLost || this.gaveUp;
   }
 
   /** For messages about calls, apart from what calls send: made by all processes together, when one of them asks first. */
@@ -97,33 +106,65 @@ export class MpiProcess {
 
   /** Waits for the others in MPI, as launchers want it, unless that could last for ever. */
   #finalize(code: number): void {
-    if (this.broken || this.numWorlds > 0 || (process.exitCode ?? code) !== 0) return;
     if (this.library.integer("MPI_Finalized", (out) => this.library.api.MPI_Finalized(out)) !== 0) return;
-    if (this.#noticeComm !== undefined) this.#takeLastWords(this.#noticeComm);
-    this.library.api.MPI_Finalize();
+    if (this.hasLost || this.numWorlds > 0 || (process.exitCode ?? code) !== 0) return;
+    if (!this.gaveUp && this.#haveAllCome()) this.library.api.MPI_Finalize();
+    else this.#leave();
   }
 
-  /** Receives what others said as they left, when all have: MPICH's UCX complains on standard output of what nobody received. */
-  #takeLastWords(comm: number): void {
+  /**
+   * Leaves without MPI_Finalize, in which others would wait for this rank: tells them, and waits a little until they leave too.
+   * One that still moves data of a call which was given up here would crash over the memory of a process that is gone.
+   */
+  #leave(): void {
+    const { api, abi, handles } = this.library;
+    const flag = new Int32Array(new ArrayBuffer(4));
+    const flagAt = this.addresses.of(flag);
+    const sending: number[] = [];
+    for (let to = 0; to < this.size; to++) {
+      if (to === this.rank) continue;
+      const request = this.requests.take();
+      if (api.MPI_Isend(emptyAddress, 0, handles.byte, to, LEAVE_TAG, this.comm, request) === 0) sending.push(request);
+    }
+    const from = [abi.anySource, LEAVE_TAG, this.comm] as const;
+    let numOthers = this.size - 1;
+    napUntil(() => {
+      while (api.MPI_Iprobe(...from, flagAt, abi.statusIgnore) === 0 && flag[0] !== 0) {
+        if (api.MPI_Recv(emptyAddress, 0, handles.byte, ...from, abi.statusIgnore) !== 0) return true;
+        numOthers--;
+      }
+      while (sending.length > 0 && this.requests.done(sending.at(-1) ?? 0)) sending.pop();
+      return numOthers <= 0 && sending.length === 0;
+    }, LAST_WORDS_MS);
+  }
+
+  /**
+   * Waits until all ranks are about to finalise MPI, and receives what others said as they left: MPICH's UCX complains on standard
+   * output of what nobody received.
+   * @returns whether they are; not where one leaves without
+   */
+  #haveAllCome(): boolean {
     const { api, abi, handles } = this.library;
     const room = this.addresses.fresh(MOST_NOTICE_BYTES);
     const flag = new Int32Array(new ArrayBuffer(4));
     const flagAt = this.addresses.of(flag);
-    const receive = (tag: number) => {
-      for (;;) {
-        if (api.MPI_Iprobe(abi.anySource, tag, comm, flagAt, abi.statusIgnore) !== 0 || flag[0] === 0) return;
-        const from = [abi.anySource, tag, comm, abi.statusIgnore] as const;
-        if (api.MPI_Recv(room.address, room.bytes.length, handles.byte, ...from) !== 0) return;
-      }
-    };
+    const hasCome = (tag: number, comm: number) =>
+      api.MPI_Iprobe(abi.anySource, tag, comm, flagAt, abi.statusIgnore) === 0 && flag[0] !== 0;
     const request = this.requests.take();
-    if (api.MPI_Ibarrier(comm, request) !== 0) return;
-    const until = performance.now() + LAST_WORDS_MS;
-    let haveAllLeft = false;
-    do {
-      haveAllLeft = this.requests.done(request);
-      for (let tag = 1; tag <= this.numJoined; tag++) receive(tag);
-    } while (!haveAllLeft && performance.now() < until);
+    if (api.MPI_Ibarrier(this.comm, request) !== 0) return false;
+    let areAllHere = false;
+    napUntil(() => {
+      areAllHere = this.requests.done(request);
+      const comm = this.#noticeComm;
+      for (let tag = 1; comm !== undefined && tag <= this.numJoined; tag++) {
+        while (hasCome(tag, comm)) {
+          const from = [abi.anySource, tag, comm, abi.statusIgnore] as const;
+          if (api.MPI_Recv(room.address, room.bytes.length, handles.byte, ...from) !== 0) break;
+        }
+      }
+      return areAllHere || hasCome(LEAVE_TAG, this.comm);
+    }, Number.POSITIVE_INFINITY);
+    return areAllHere;
   }
 }
 

@@ -52,6 +52,11 @@ function touches({ regions: earlier }: MpiEntry, { regions: later }: MpiEntry): 
   return false;
 }
 
+/** Gives up what an entry has begun or brought: others use this rank's memory no more. */
+function stopAll({ activities }: MpiEntry): void {
+  for (const one of activities) one.stop?.();
+}
+
 export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected readonly running: MpiEntry[] = [];
   #target: CallTarget | undefined;
@@ -244,6 +249,7 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     try {
       entry.begin(target);
     } catch (error) {
+      stopAll(entry);
       this.fail(error);
       this.settling.settleFailed(entry, this.cause ?? new AbortedError("the call could not be made"));
       return;
@@ -350,14 +356,17 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected stopEngine(): void {
     this.#turns.endTurn(this.options.ranks);
     const { mpi } = this.options;
-    // Others may have found what this rank has brought of a call that waits, and use its memory.
-    const brought = this.waiting.filter(({ comparesLater }) => comparesLater);
-    for (const { activities } of [...this.running, ...brought]) for (const one of activities) one.stop?.();
+    for (const entry of this.running) stopAll(entry);
     if (this.running.length > 0) {
       // MPI cannot take back what it was given, and may write there yet.
       mpi.abandoned.push(...this.running);
-      mpi.broken = true;
+      mpi.gaveUp = true;
     }
+  }
+
+  /** Others may have found what this rank has brought of a call that waits, or was refused because the group has just failed. */
+  protected override forget(entry: MpiEntry): void {
+    if (entry.comparesLater) stopAll(entry);
   }
 
   protected forgetRunning(): void {

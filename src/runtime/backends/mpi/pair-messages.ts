@@ -154,7 +154,7 @@ export class PairMessages {
     }
     if (this.#outgoing.length === 0) return undefined;
     this.#mpi.abandoned.push(...this.#outgoing);
-    this.#mpi.broken = true;
+    this.#mpi.gaveUp = true;
     const peers = [...new Set(this.#outgoing.map(({ peer }) => peer))].sort((a, b) => a - b);
     this.#outgoing.length = 0;
     return new AbortedError(`${group} was closed, and rank ${peers.join(", ")} never received what was sent to it`);
