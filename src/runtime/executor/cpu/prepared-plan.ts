@@ -7,7 +7,6 @@ import {
   checkPartBytes,
   chunkBytesOf,
   type ExecutionPlan,
-  type PlanReduceOp,
   type PlanShape,
   shapeOf,
 } from "../../../authoring/plan/index.ts";
@@ -15,13 +14,14 @@ import { type DType, InvalidArgumentError, invariant, sizeOf } from "../../../co
 import { described } from "../../../core/internal.ts";
 import type { ExecutorMemory, Transport } from "../transport.ts";
 import { initContext, setParameter } from "../wasm/kernel-context.ts";
-import { CONTEXT, type KernelOp } from "../wasm/reduce-kernels.ts";
+import type { KernelOp } from "../wasm/reduce-kernels.ts";
 import { findTables } from "./direct-tables.ts";
 import { withFarRanks } from "./far-records.ts";
-import { BASE, BODIES, COUNTER_BYTES, DATA, LOOP, RECORD, RUN, STRAND, TILE_BYTES } from "./image.ts";
+import { BODIES, COUNTER_BYTES, DATA, LOOP, RECORD, RUN, STRAND } from "./image.ts";
 import type { CounterRef } from "./leading-sync.ts";
-import { lowerRank, sendsPackets } from "./lower.ts";
+import { type LoweredRank, lowerRank, sendsPackets } from "./lower.ts";
 import { onePassOps } from "./one-pass-plan.ts";
+import { blockOf, type PlanBlock, roundUp } from "./plan-block.ts";
 import { RecordWriter, wordsOf } from "./record-writer.ts";
 import type { DataRecord, FarRecord, FenceRecord, PartedRecord } from "./records.ts";
 import type { MachineExports } from "./strand-machine.ts";
@@ -69,8 +69,6 @@ const RANGE_WORDS = 3;
 
 /** Of `Transport.state`: the number of launches; then how often each counter was waited for. */
 const STATE_BYTES = 16;
-
-const roundUp = (value: number, unit: number) => Math.ceil(value / unit) * unit;
 
 export class PreparedPlan {
   readonly plan: ExecutionPlan;
@@ -128,58 +126,21 @@ export class PreparedPlan {
     this.#sendsPackets = sendsPackets(plan);
     this.#numHalves = plan.options.useDoubleScratchBuffer ? 2 : 1;
     this.#scratchChunks = Math.max(0, ...plan.ranks.map((r) => r.scratch.chunks));
-    const table = roundUp(4 * lowered.mostRanges, 16);
-    let bytes = 0;
-    const place = (size: number) => {
-      const at = bytes;
-      bytes += roundUp(size, 16);
-      return at;
-    };
-    const run = place(4 * RUN.words);
-    const strands = place(4 * STRAND.words * lowered.strands.length);
-    const [inTable, outTable] = [place(table), place(table)];
-    const context = place(CONTEXT.sizeBytes);
-    const tiles = place(TILE_BYTES * lowered.mostPackets);
-    const semaphores = place(4 * lowered.semaphores.length);
-    const initial = place(4 * lowered.semaphores.length);
-    const barriers = place(8 * lowered.barriers.length);
-    const bases = place(8 * plan.ranks.length);
-    const entries = place(4 * BASE.words * plan.ranks.length);
-    const code = place(4 * all.flat().reduce((sum, { record }) => sum + wordsOf(record), 0));
-    this.#block = memory.allocate(bytes);
-    this.#words = memory.words(this.#block + bytes);
+    const block = blockOf(lowered, all, plan.ranks.length);
+    this.#block = memory.allocate(block.bytes);
+    this.#words = memory.words(this.#block + block.bytes);
     const at = (offset: number) => this.#block + offset;
-    this.#run = at(run);
-    this.#strands = at(strands);
-    this.#context = at(context);
-    const set = (field: number, value: number) => {
-      this.#words[this.#run / 4 + field] = value;
-    };
-    set(RUN.strands, this.#strands);
-    set(RUN.numStrands, lowered.strands.length);
-    set(RUN.bell, parts.bell ?? 0);
-    set(RUN.inTable, at(inTable));
-    set(RUN.outTable, at(outTable));
-    set(RUN.kernelContext, this.#context);
-    set(RUN.tiles, at(tiles));
-    set(RUN.state, transport.state);
-    set(RUN.bases, at(entries));
-    set(RUN.semaphores, at(semaphores));
-    set(RUN.initial, at(initial));
-    set(RUN.numSemaphores, lowered.semaphores.length);
-    this.#words.set(lowered.semaphores, at(initial) / 4);
-    initContext(this.#words.buffer, this.#context);
+    this.#run = at(block.run);
+    this.#strands = at(block.strands);
+    this.#context = at(block.context);
+    this.#writeRun(lowered, block, parts.bell ?? 0);
 
-    const rows: number[] = [];
-    const loops: number[] = [];
     const scratchRanks = new Set<number>();
-    // This rank's own copies of the ranks' scratch bases, two words each; the half of the launch added.
-    const baseOf = (of: number) => at(bases) + 8 * of;
-    let next = at(code);
+    const baseOf = (of: number) => at(block.bases) + 8 * of;
     let reachesBuffers = false;
     const writer = new RecordWriter(this.#words, {
       dtype,
-      op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (parts.op ?? kernelOp(own)) : kernelOp(own)),
+      op: (own) => (own === (plan.collective.reduceOp ?? "sum") ? (parts.op ?? own) : own),
       base: ({ rank: of, buffer, packets }) => {
         if (isFar?.(of) === true) return 0;
         if (buffer !== "scratch") {
@@ -196,10 +157,51 @@ export class PreparedPlan {
       },
       wait: (counter) => transport.wait(counter),
       taken: (counter) => transport.state + STATE_BYTES + 4 * counter,
-      semaphore: (id) => at(semaphores) + 4 * id,
-      barrier: (id) => at(barriers) + 8 * id,
+      semaphore: (id) => at(block.semaphores) + 4 * id,
+      barrier: (id) => at(block.barriers) + 8 * id,
     });
-    all.forEach((records, strand) => {
+    const { rows, loops } = this.#writeStrands(all, writer, at(block.code));
+    // Of a plan of one pass a rank has one strand at the most.
+    this.#isStraight = this.endsTogether && all.length > 0 && scratchRanks.size === 0;
+    if (this.#isStraight) this.#words[this.#run / 4 + RUN.straight] = this.#words[this.#strands / 4 + STRAND.first]!;
+    this.#rows = Int32Array.from(rows);
+    this.#loops = Int32Array.from(loops);
+    this.#words[this.#run / 4 + RUN.numBases] = scratchRanks.size;
+    const found = [...scratchRanks].flatMap((of) => [
+      baseOf(of),
+      transport.map(of, "scratch"),
+      transport.map(of, "packets"),
+    ]);
+    this.#words.set(found, at(block.entries) / 4);
+    this.reachesBuffers = reachesBuffers;
+  }
+
+  /** Writes what launches begin with. */
+  #writeRun(lowered: LoweredRank, block: PlanBlock, bell: number): void {
+    const at = (offset: number) => this.#block + offset;
+    const words = this.#words.subarray(this.#run / 4);
+    words[RUN.strands] = this.#strands;
+    words[RUN.numStrands] = lowered.strands.length;
+    words[RUN.bell] = bell;
+    words[RUN.inTable] = at(block.inTable);
+    words[RUN.outTable] = at(block.outTable);
+    words[RUN.kernelContext] = this.#context;
+    words[RUN.tiles] = at(block.tiles);
+    words[RUN.state] = this.#transport.state;
+    words[RUN.bases] = at(block.entries);
+    words[RUN.semaphores] = at(block.semaphores);
+    words[RUN.initial] = at(block.initial);
+    words[RUN.numSemaphores] = lowered.semaphores.length;
+    this.#words.set(lowered.semaphores, at(block.initial) / 4);
+    initContext(this.#words.buffer, this.#context);
+  }
+
+  /** Writes the records of all strands, one behind the other from an address on. @returns what `bind` needs of them */
+  #writeStrands(strands: readonly (readonly PartedRecord[])[], writer: RecordWriter, address: number) {
+    const rows: number[] = [];
+    const loops: number[] = [];
+    let next = address;
+    strands.forEach((records, strand) => {
       const starts = records.map(({ record, op, body }) => {
         const address = next;
         next += 4 * wordsOf(record);
@@ -211,30 +213,21 @@ export class PreparedPlan {
         this.#words[address / 4 + RECORD.place] = op * BODIES + (body === undefined ? 0 : body + 1);
         if (record.code === "far" || record.code === "fence") this.#far.set(address, record);
         if ("ins" in record) pushRow(rows, address / 4, record);
-        else if (record.code === "loop")
-          loops.push(address / 4, starts[i + record.length + 1]!.address / 4, record.numChunks, record.unitBytes);
+        else if (record.code === "loop") {
+          const { numChunks, unitBytes } = record;
+          if (unitBytes % sizeOf(this.dtype) !== 0) {
+            const accepted = `elements that divide the pipeline's unit of ${unitBytes} bytes`;
+            throw new InvalidArgumentError("dtype", this.dtype, accepted);
+          }
+          loops.push(address / 4, starts[i + record.length + 1]!.address / 4, numChunks, unitBytes);
+        }
       });
       const own = (this.#strands + 4 * STRAND.words * strand) / 4;
       this.#words[own + STRAND.first] = starts[0]!.address;
       // Until it is launched, it waits for nothing.
       this.#words[own + STRAND.done] = 1;
-      if (this.endsTogether && scratchRanks.size === 0) set(RUN.straight, starts[0]!.address);
     });
-    for (let i = 3; i < loops.length; i += 4) {
-      if (loops[i]! % sizeOf(dtype) !== 0)
-        throw new InvalidArgumentError("dtype", dtype, `elements that divide the pipeline's unit of ${loops[i]} bytes`);
-    }
-    this.#isStraight = this.#words[this.#run / 4 + RUN.straight] !== 0;
-    this.#rows = Int32Array.from(rows);
-    this.#loops = Int32Array.from(loops);
-    set(RUN.numBases, scratchRanks.size);
-    const found = [...scratchRanks].flatMap((of) => [
-      baseOf(of),
-      transport.map(of, "scratch"),
-      transport.map(of, "packets"),
-    ]);
-    this.#words.set(found, at(entries) / 4);
-    this.reachesBuffers = reachesBuffers;
+    return { rows, loops };
   }
 
   /** Bytes that `Transport.state` needs. */
@@ -443,10 +436,6 @@ export function strandPositions(words: Int32Array, run: number): StrandPosition[
     const body = (place % BODIES) - 1;
     return { strand, op: Math.floor(place / BODIES), body: body < 0 ? undefined : body };
   });
-}
-
-function kernelOp(op: PlanReduceOp): KernelOp {
-  return op;
 }
 
 function pushRow(rows: number[], at: number, record: DataRecord | FarRecord): void {
