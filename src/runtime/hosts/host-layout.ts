@@ -6,6 +6,8 @@ export interface HostLayout {
   /** This rank's host, and its place there. */
   readonly host: number;
   readonly column: number;
+  /** All hosts but this one. */
+  readonly otherHosts: readonly number[];
   /** Columns that every host has. */
   readonly numColumns: number;
   /** All hosts have as many members. */
@@ -24,6 +26,7 @@ export function layoutOf(marks: readonly string[], me: number): HostLayout {
     hosts,
     host,
     column: hosts[host]?.indexOf(me) ?? 0,
+    otherHosts: [...hosts.keys()].filter((other) => other !== host),
     numColumns,
     isEven: Math.max(...sizes) === numColumns,
   };

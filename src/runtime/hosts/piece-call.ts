@@ -141,9 +141,13 @@ export class PieceTools {
    */
   targets(slot: number, members: readonly number[], at: number): readonly number[] {
     const { memory, layout } = this.parts;
-    const lent = members.map((member) => this.#offered(member, slot, OFFER.output)).filter((from) => from > 0);
-    const direct = lent.map((from) => from + at);
-    return lent.length === members.length ? direct : [memory.output(layout.column, slot), ...direct];
+    const targets: number[] = [];
+    for (const member of members) {
+      const from = this.#offered(member, slot, OFFER.output);
+      if (from > 0) targets.push(from + at);
+    }
+    if (targets.length < members.length) targets.unshift(memory.output(layout.column, slot));
+    return targets;
   }
 
   /** Copies a stretch of the program's input into this host's memory. */
@@ -236,11 +240,6 @@ export class PieceTools {
   /** Group rank of a column of another host. */
   at(host: number, column: number): number {
     return this.parts.layout.hosts[host]?.[column] ?? 0;
-  }
-
-  /** The other hosts. */
-  get otherHosts(): readonly number[] {
-    return Array.from({ length: this.numHosts }, (_, host) => host).filter((host) => host !== this.parts.layout.host);
   }
 
   parcel(peer: number, at: number, bytes: number): Parcel {

@@ -114,7 +114,7 @@ export function allGatherPieces(parts: PieceCallParts): PieceWork {
     work: (piece, slot, done) => {
       const { at, bytes } = tools.piece(piece);
       const from = tools.inputOf(column, slot, at, 0);
-      const sends = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column % rowOf(other)), from, bytes));
+      const sends = layout.otherHosts.map((other) => tools.parcel(tools.at(other, column % rowOf(other)), from, bytes));
       const receives = mine.map(({ member, nth }) =>
         tools.parcel(member, memory.output(column, slot) + nth * stride, bytes),
       );

@@ -143,8 +143,8 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
 /** All-reduces a stretch of this host's memory with the same column of the other hosts. */
 function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combine, give }: ColumnShare): Exchange {
   const { memory, messages, layout } = tools.parts;
-  const { numHosts, otherHosts } = tools;
-  const { host, column } = layout;
+  const { numHosts } = tools;
+  const { host, column, hosts, otherHosts } = layout;
   const own = memory.own(slot);
   const peer = (other: number) => tools.at(other, column);
   // With two hosts each gives the other all that it has; with more, each combines its cut, and gives that to all.
@@ -153,9 +153,7 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combin
   const stride = linesFor(memory.pieceBytes / numHosts);
   const isDirect = numHosts === 2 || bytes <= ONE_ROUND_BYTES;
   const received = (other: number) => (numHosts === 2 ? own : own + other * stride);
-  const inputs = Array.from({ length: numHosts }, (_, other) =>
-    other === host ? at + (isDirect ? 0 : mine.at) : received(other),
-  );
+  const inputs = hosts.map((_, other) => (other === host ? at + (isDirect ? 0 : mine.at) : received(other)));
   if (isDirect) {
     const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), bytes));
     const whenThere = messages.expect(piece, 0, receives);
@@ -219,7 +217,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, combine }: Co
   }
   const own = memory.own(slot);
   const stride = linesFor(memory.pieceBytes / tools.numHosts);
-  const receives = tools.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
+  const receives = layout.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
   messages.swap(piece, 0, [], receives, () => {
     const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
     combine(inputs, done);
@@ -234,7 +232,7 @@ export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
   const { host, column, hosts } = layout;
   const stride = tools.pieceBytes;
   // Members of other hosts that this rank combines for.
-  const targets = tools.otherHosts.flatMap((other) =>
+  const targets = layout.otherHosts.flatMap((other) =>
     (hosts[other] ?? []).filter((_, place) => place % row.length === column),
   );
   return {
@@ -256,7 +254,7 @@ export function reduceScatterPieces(parts: PieceCallParts): PieceWork {
       const areRight = [rank, ...targets].map((member, i) => reduces(member, out + i * stride));
       if (areRight.includes(false)) return;
       const sends = targets.map((member, i) => tools.parcel(member, out + (i + 1) * stride, bytes));
-      const receives = tools.otherHosts.map((other) => {
+      const receives = layout.otherHosts.map((other) => {
         const from = tools.at(other, column % (hosts[other]?.length ?? 1));
         return tools.parcel(from, own + other * stride, bytes);
       });

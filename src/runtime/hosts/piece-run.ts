@@ -45,7 +45,8 @@ export class PieceRun implements HostActivity {
   readonly #call: PieceCall;
   /** Number of the first piece, of all that the group has had. */
   readonly #first: number;
-  readonly #isReady: boolean[] = Array(NUM_SLOTS).fill(false);
+  /** A bit for each slot whose piece is done with here. */
+  #ready = 0;
   #isApart = false;
   #brought = 0;
   #begun = 0;
@@ -128,14 +129,14 @@ export class PieceRun implements HostActivity {
       if (!this.#isApart && !this.#agrees(slot)) return false;
       if (piece === 0 && numPieces > NUM_SLOTS) this.#isApart = this.#work.isApart?.(slot) === true;
       this.#begun++;
-      this.#isReady[slot] = false;
+      this.#ready &= ~(1 << slot);
       this.#work.work(piece, slot, () => {
-        this.#isReady[slot] = true;
+        this.#ready |= 1 << slot;
         this.advance();
       });
       return true;
     }
-    if (this.#shared < this.#begun && this.#isReady[this.#slotOf(this.#shared)] === true) {
+    if (this.#shared < this.#begun && (this.#ready & (1 << this.#slotOf(this.#shared))) !== 0) {
       this.#shared++;
       memory.tell(COUNT.shared, first + this.#shared);
       return true;
