@@ -18,10 +18,10 @@ import type { Fingerprint } from "../memory/index.ts";
 import {
   attachSharedArena,
   createSharedArena,
-  napUntil,
   removeSharedArena,
   type SharedArena,
   type Span,
+  Writers,
 } from "../memory/index.ts";
 import type { HostLayout } from "./host-layout.ts";
 import type { HostTensors } from "./host-tensors.ts";
@@ -56,11 +56,9 @@ const OFFERS = PRINTS + NUM_SLOTS * PRINT_WORDS;
 export const OFFER = { input: 0, output: 1 } as const;
 export type Offer = (typeof OFFER)[keyof typeof OFFER];
 const OFFER_WORDS = 2;
-/** And whether it has left a call whose tensors it lent. */
-const WITHDRAWN = OFFERS + NUM_SLOTS * OFFER_WORDS;
-/** And whether it writes into tensors that others lend. */
-const WRITES = WITHDRAWN + 1;
-/** How long such a write may take before the writer counts as stopped, ms: it is one pass over a piece, but may wait for a core. */
+/** And who writes into tensors that it lends, unless it has left a call whose tensors it lent. */
+const WRITERS = OFFERS + NUM_SLOTS * OFFER_WORDS;
+/** How long a write may take before the writer counts as stopped or killed, ms: it is one pass over a piece, but may wait for a core. */
 const MOST_WRITE_MS = 200;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
@@ -141,13 +139,16 @@ export class HostMemory {
   readonly #words: Int32Array;
   readonly #members: number;
   readonly #me: number;
+  /** Of the other members. */
+  readonly #otherLines: readonly number[];
   readonly #ownAt: number;
   readonly #unmap: () => void;
   readonly #tensors: HostTensors | undefined;
   /** Where those begin. */
   readonly #tensorsAt: number;
   readonly #unmapTensors: (() => void) | undefined;
-  /** Writes into tensors that others lend, at this time. */
+  readonly #writers: Writers;
+  /** This rank's writes into tensors that others lend, at this time. */
   #numWrites = 0;
   /** Whether all members can read each other's tensors here: their group finds out. */
   sharesTensors = false;
@@ -169,9 +170,11 @@ export class HostMemory {
     this.#helper = helper;
     this.#bytes = new Uint8Array(memory.buffer);
     this.#words = new Int32Array(memory.buffer);
+    this.#writers = new Writers(this.#words, WRITERS);
     this.address = Number(addressOf(this.#bytes));
     this.#members = members;
     this.#me = me;
+    this.#otherLines = Array.from({ length: members }, (_, member) => this.#lineOf(member)).filter((_, i) => i !== me);
     this.#ownAt = arena.sizeBytes;
     let free = arena.sizeBytes + NUM_SLOTS * ownSlotBytes(pieceBytes);
     this.reducer = new ArenaReducer(memory, maxInputs, (bytes) => {
@@ -258,10 +261,8 @@ export class HostMemory {
    * into them when this returns.
    */
   withdraw(): void {
-    Atomics.store(this.#words, this.#lineOf(this.#me) + WITHDRAWN, 1);
+    if (!this.#writers.close(this.#lineOf(this.#me), MOST_WRITE_MS)) this.#tensors?.keep();
     this.#helper?.finish();
-    // Who still writes then was killed, or is stopped and may go on at any time.
-    if (!napUntil(() => !this.#someWrites, MOST_WRITE_MS)) this.#tensors?.keep();
   }
 
   /** Writes into tensors that others lend, unless one has left the call. @returns whether it did */
@@ -274,27 +275,16 @@ export class HostMemory {
 
   /** Says that such a write begins, beside others of this rank. @returns whether it may: otherwise there is nothing to end */
   beginWrite(): boolean {
-    // Whoever leaves says so first, and then looks whether anybody writes: one of the two sees the other.
-    this.#tellWrites(1);
+    this.#numWrites++;
+    for (const line of this.#otherLines) this.#writers.enter(line);
     if (!this.someWithdrew) return true;
     this.endWrite();
     return false;
   }
 
   endWrite(): void {
-    this.#tellWrites(-1);
-  }
-
-  #tellWrites(more: number): void {
-    this.#numWrites += more;
-    Atomics.store(this.#words, this.#lineOf(this.#me) + WRITES, this.#numWrites);
-  }
-
-  get #someWrites(): boolean {
-    for (let member = 0; member < this.#members; member++) {
-      if (member !== this.#me && Atomics.load(this.#words, this.#lineOf(member) + WRITES) !== 0) return true;
-    }
-    return false;
+    this.#numWrites--;
+    for (const line of this.#otherLines) this.#writers.leave(line);
   }
 
   /** Whether this rank's tensors can be read and written by the others no longer. */
@@ -305,7 +295,7 @@ export class HostMemory {
   /** To be asked once tensors were read: whether they may have changed by then. */
   get someWithdrew(): boolean {
     for (let member = 0; member < this.#members; member++) {
-      if (Atomics.load(this.#words, this.#lineOf(member) + WITHDRAWN) !== 0) return true;
+      if (this.#writers.isClosed(this.#lineOf(member))) return true;
     }
     return false;
   }
@@ -337,7 +327,7 @@ export class HostMemory {
     this.#isClosed = true;
     this.#helper?.finish();
     // What follows a write that another thread was making comes no more.
-    this.#tellWrites(-this.#numWrites);
+    while (this.#numWrites > 0) this.endWrite();
     this.#helper?.forget(this.#memory);
     removeSharedArena(this.#arena);
     this.#unmap();

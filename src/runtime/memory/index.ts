@@ -44,3 +44,4 @@ export { TensorRoom } from "./tensor-room.ts";
 export { GroupOffers, type ReadyTurn } from "./turn-arbiter.ts";
 export { grantedOf, RECLAIM } from "./turns.ts";
 export { freeTensor, type WorldTerm, worldTensor } from "./world-storage.ts";
+export { Writers } from "./writers.ts";
