@@ -20,6 +20,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { transform } from "esbuild";
 import { freePort } from "../support/free-port.mjs";
+import { sleep } from "./draws-and-waits.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const VICTIMS = ["store", "door", "launcher"];
@@ -46,7 +47,6 @@ const FRAMES_A_CONNECTION = 4;
  */
 const maxDescriptors = () => (tls === undefined ? 300 : 4 * 256 + 2 * 64 + 50);
 
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const secret = randomBytes(32).toString("hex");
 const rendezvous = JSON.stringify(join(resolve(values.dist), "runtime/rendezvous/index.js"));
 const world = JSON.stringify(join(resolve(values.dist), "runtime/world/index.js"));

@@ -1,17 +1,6 @@
 /** What each rank of hosts.mjs does: seeded random collectives with checked results until the world has failed, or long enough. */
 
-/** A small generator (mulberry32): every rank draws the same calls. */
-function generator(seed) {
-  let a = seed >>> 0;
-  return () => {
-    a = (a + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-const say = (what) => console.log(JSON.stringify(what));
+import { manyDrawsOf, say } from "./draws-and-waits.mjs";
 
 function check(data, expected, what) {
   const at = data.findIndex((value) => value !== expected);
@@ -42,7 +31,7 @@ export default async function run(world, _data) {
   const [seed, steps, mode] = world.args;
   let now = world;
   for (;;) {
-    const draw = generator(Number(seed) + now.generation);
+    const draw = manyDrawsOf(Number(seed) + now.generation);
     try {
       say({
         kind: "ready",

@@ -17,6 +17,7 @@ import { randomBytes } from "node:crypto";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
+import { drawsOf, sleep, until } from "./draws-and-waits.mjs";
 import { makeHosts, pidsIn } from "./host-namespaces.mjs";
 import { makeTunHosts } from "./tun-hosts.mjs";
 
@@ -57,17 +58,7 @@ const ENDED_MS = TOLD_MS + 12_000;
 const { hosts, setLink, setShape, endAll, remove } =
   values.net === "tun" ? makeTunHosts(numHosts) : makeHosts(numHosts);
 
-let state = seed >>> 0;
-const draw = () => {
-  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return state / 2 ** 32;
-};
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
-const until = async (what, ms) => {
-  const end = Date.now() + ms;
-  while (!what() && Date.now() < end) await sleep(20);
-  return what();
-};
+const draw = drawsOf(seed);
 
 const program = `import { main } from ${JSON.stringify(pathToFileURL(resolve(values.main)).href)}; process.exitCode = await main(process.argv.slice(1));`;
 

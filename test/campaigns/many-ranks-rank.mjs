@@ -1,5 +1,5 @@
 /** What each rank of many-ranks.mjs does: every collective at three sizes, with other data on each rank, checked whole. */
-const say = (what) => console.log(JSON.stringify(what));
+import { say } from "./draws-and-waits.mjs";
 
 /** What rank `r` has at element `i`: differs between ranks, and sums stay exact. */
 const elementOf = (r, i) => ((r * 31 + i * 7) % 97) - 48;

@@ -3,20 +3,8 @@ import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync, wri
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { manyDrawsOf, say, sleep } from "./draws-and-waits.mjs";
 
-/** A small generator (mulberry32): every rank draws the same calls. */
-function generator(seed) {
-  let a = seed >>> 0;
-  return () => {
-    a = (a + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-const say = (what) => console.log(JSON.stringify(what));
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const never = () => sleep(600_000);
 
 function check(data, expected, what) {
@@ -138,7 +126,7 @@ export default async function run(first, { folder, seed, largestBytes, ...latene
   beLate(folder, born, lateness);
   for (;;) {
     const { generation, rank, size } = world;
-    const draw = generator(seed + generation);
+    const draw = manyDrawsOf(seed + generation);
     const about = { rank, generation, pid: process.pid };
     const order = join(folder, `${generation}-${rank}`);
     try {

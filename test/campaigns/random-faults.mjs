@@ -18,6 +18,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { drawsOf, sleep, until } from "./draws-and-waits.mjs";
 import { smallDisk } from "./small-disk.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -69,17 +70,7 @@ const BACK_MS = TOLD_MS + REBUILD_MS + 20_000;
  */
 const FORMING_MS = 180_000;
 
-let state = seed >>> 0;
-const draw = () => {
-  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-  return state / 2 ** 32;
-};
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
-const until = async (what, ms) => {
-  const end = Date.now() + ms;
-  while (!what() && Date.now() < end) await sleep(10);
-  return what();
-};
+const draw = drawsOf(seed);
 
 /** With a small disk of its own, for what the world writes. */
 const { folder, disk, isOwn, end: removeFolder } = smallDisk(kinds.includes("disk-full") ? 4 : 0);

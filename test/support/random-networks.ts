@@ -1,16 +1,11 @@
 /** Random networks for the synthesis campaign, and their optima by trying every set of nodes. */
 import type { Network } from "../../src/authoring/certificate/index.ts";
+import { Random } from "../oracle/random.ts";
 
-/** mulberry32: the same numbers for a seed everywhere. */
+/** The same numbers from 0 to 1 for a seed everywhere. */
 export function randomNumbers(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let x = state;
-    x = Math.imul(x ^ (x >>> 15), x | 1);
-    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
-    return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
-  };
+  const random = new Random(seed);
+  return () => random.fraction();
 }
 
 export interface RandomNetwork {
