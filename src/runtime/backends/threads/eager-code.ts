@@ -24,9 +24,6 @@ export const LOOK_FIRST = 0x20000;
 /** How far a call is that could not go on: it has announced itself, or sent all that it has to send. */
 const STAGE = { none: 0, begun: 1, sent: 2 } as const;
 
-/** Messages up to here have so few lines that the last is polled with the first: three or four take as long either way. */
-const SHORT_BYTES = 256;
-
 /** What is done with received data where no kernel reduces it. */
 export const FINISH = { nothing: -1, copies: -2 } as const;
 
@@ -38,8 +35,8 @@ interface EagerParts {
   readonly fill: FunctionBuilder;
   /** (member) */
   readonly ring: FunctionBuilder;
-  /** (member, task, seq) */
-  readonly publish: FunctionBuilder;
+  /** Announces a task's call. */
+  readonly publish: (f: FunctionBuilder, member: Local, task: Local, seq: Local) => void;
 }
 
 /** (member, seq) -> what a message carries: the number of the call, and a hash of all calls up to it above it. */
@@ -81,7 +78,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
         f.get(member).i32(at).mem("i32.store", MEMBER.stage).get(status).op("return");
       };
       f.get(member).mem("i32.load", MEMBER.stage).tee(stage).op("i32.eqz");
-      f.if(() => f.get(member, task, seq).call(parts.publish));
+      f.if(() => parts.publish(f, member, task, seq));
       flagFrom(f, member, seq);
       f.set(flag);
       f.get(stage).i32(STAGE.sent).op("i32.ne");
@@ -341,15 +338,7 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
   f.get(member).mem("i32.load", MEMBER.inTable).set(table);
   f.get(task).mem("i32.load", TASK.ownOffset).set(own);
   f.get(task).mem("i32.load", TASK.direct).set(direct);
-  // The last word of a short message is polled with its flag: its line is on the way then when the flag comes, not asked for
-  // afterwards. Of a longer one that would be one line of many.
-  f.get(own, task).mem("i32.load", TASK.partBytes).op("i32.add");
-  f.i32(RING.data - 1)
-    .op("i32.add")
-    .i32(-8)
-    .op("i32.and")
-    .tee(last);
-  f.i32(0).get(last).i32(SHORT_BYTES).op("i32.lt_u").get(direct).op("i32.eqz", "i32.and", "select").set(last);
+  f.get(task).mem("i32.load", TASK.polledToo).set(last);
   f.get(task).mem("i32.load", TASK.receiveList).set(at);
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
   const leaveAsOther = () => {

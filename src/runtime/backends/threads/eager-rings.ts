@@ -32,6 +32,18 @@ const BOXES = 2;
 
 const roundUp = (bytes: number) => Math.ceil(bytes / LINE) * LINE;
 
+/** Messages of more have so many lines that one of them makes no difference. */
+const SHORT_BYTES = 256;
+
+/**
+ * The last word of a short message, from its flag on. Polled with the flag, its line is on the way when the flag comes, where it
+ * would be asked for afterwards.
+ */
+function polledToo(dataBytes: number): number {
+  const last = (RING.data + dataBytes - 1) & ~7;
+  return last < SHORT_BYTES ? last : 0;
+}
+
 /** A small collective. */
 interface SmallCall {
   readonly op: string;
@@ -276,7 +288,10 @@ export class EagerRings {
     set(TASK.receiveList, list);
     set(TASK.numReceives, from.length);
     set(TASK.postBytes, postBytes);
-    set(TASK.ownOffset, call.ownOffset ?? me * stride);
+    const ownOffset = call.ownOffset ?? me * stride;
+    set(TASK.ownOffset, ownOffset);
+    const isDirect = words[(task.at + TASK.direct) / 4] !== DIRECT.no;
+    set(TASK.polledToo, isDirect ? 0 : polledToo(ownOffset + task.bytes));
     set(TASK.inputStride, stride);
     set(TASK.partBytes, task.bytes);
     set(TASK.finish, finish);

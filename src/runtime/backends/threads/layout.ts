@@ -189,6 +189,8 @@ export const TASK = {
   extra: 72,
   input: 76,
   output: 80,
+  /** From a message's flag to another word that is polled with it: see `polledToo` in eager-rings.ts. */
+  polledToo: 84,
   sizeBytes: 96,
 } as const;
 /**

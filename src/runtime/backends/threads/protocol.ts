@@ -162,19 +162,16 @@ function addPublish(module: ModuleBuilder): FunctionBuilder {
   );
 }
 
-/** (member, task, seq): the same of a call in messages, for which nobody polls. */
-function addPublishTask(module: ModuleBuilder): FunctionBuilder {
-  return module.function(signature(3, 0), (f) => {
-    const [member, task, seq] = [f.param(0), f.param(1), f.param(2)];
-    const [slot, history] = f.locals("i32", "i32");
-    const field = (offset: number) => () => f.get(task).mem("i32.load", offset);
-    slotsOf(f, member, seq).get(member).mem("i32.load", MEMBER.me).i32(SLOT.sizeBytes).op("i32.mul", "i32.add");
-    f.tee(slot).get(task).mem("v128.load", TASK.call).mem("v128.store", SLOT.call);
-    f.get(slot, task).mem("i32.load", TASK.output).mem("i32.store", SLOT.output);
-    addToHistory(f, member, field(TASK.call), field(TASK.count), field(TASK.extra));
-    f.set(history).get(member, history).mem("i32.store", MEMBER.history);
-    f.get(slot, history).mem("i32.store", SLOT.history).get(slot, seq).release("i32", SLOT.seq);
-  });
+/** The same of a call in messages, for which nobody polls. */
+function publishTask(f: FunctionBuilder, member: Local, task: Local, seq: Local): void {
+  const [slot, history] = f.locals("i32", "i32");
+  const field = (offset: number) => () => f.get(task).mem("i32.load", offset);
+  slotsOf(f, member, seq).get(member).mem("i32.load", MEMBER.me).i32(SLOT.sizeBytes).op("i32.mul", "i32.add");
+  f.tee(slot).get(task).mem("v128.load", TASK.call).mem("v128.store", SLOT.call);
+  f.get(slot, task).mem("i32.load", TASK.output).mem("i32.store", SLOT.output);
+  addToHistory(f, member, field(TASK.call), field(TASK.count), field(TASK.extra));
+  f.set(history).get(member, history).mem("i32.store", MEMBER.history);
+  f.get(slot, history).mem("i32.store", SLOT.history).get(slot, seq).release("i32", SLOT.seq);
 }
 
 /** Leaves the hash of all calls up to one. */
@@ -334,7 +331,7 @@ export function assembleProtocol(wakes: Wakes): Uint8Array<ArrayBuffer> {
     copy,
     fill: addCopyBackwards(module),
     ring,
-    publish: addPublishTask(module),
+    publish: publishTask,
   });
 
   /** (member, seq, passable, spins) -> status: waits for all, by messages where the group is large and all are awake. */
