@@ -16,13 +16,13 @@ const files = ["src", "test", "examples"]
       .map((name) => `${folder}/${name.replaceAll("\\", "/")}`),
   )
   .filter((file) => wanted.length === 0 || wanted.some((folder) => file.startsWith(folder)))
-  .filter((file) => /support\/spread\.ts|CHORALE_FULL|CHORALE_EXECUTOR/.test(readFileSync(`${root}${file}`, "utf8")));
+  .filter((file) => /support\/spread\.ts|CHORALE_FULL/.test(readFileSync(`${root}${file}`, "utf8")));
 if (files.length === 0) {
   console.error(`no test file below ${wanted.join(", ")} has more cases than the suite takes`);
   process.exit(2);
 }
 console.log(`${files.length} test files with all of their cases`);
-const env = { ...process.env, CHORALE_FULL: "1", CHORALE_EXECUTOR: "full" };
+const env = { ...process.env, CHORALE_FULL: "1" };
 const vitest = `${root}node_modules/vitest/vitest.mjs`;
 const { status } = spawnSync(process.execPath, [vitest, "run", ...files], { cwd: root, env, stdio: "inherit" });
 process.exit(status ?? 1);

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { publishedNetwork, publishedTopologies } from "../../../test/support/published-topologies.ts";
+import { spread } from "../../../test/support/spread.ts";
 import { type CertifiedCollective, checkCertificate } from "../certificate/index.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { certify } from "./certify.ts";
@@ -10,10 +11,14 @@ import { Rational } from "./rational.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { synthesize } from "./synthesize.ts";
 
-/** Those of more than 16 ranks take most of the time. `CHORALE_SYNTHESIS=all` runs all; else every third, which the seed chooses. */
+/** Those of more than 16 ranks take most of the time. `CHORALE_SYNTHESIS=all` runs all; else a third of the others. */
 const isFull = process.env.CHORALE_SYNTHESIS === "all";
-const seed = Number(process.env["CHORALE_SEED"] ?? 0);
-const tried = publishedTopologies.filter(({ ranks }, i) => isFull || (ranks <= 16 && (i + seed) % 3 === 0));
+const tried = isFull
+  ? publishedTopologies
+  : spread(
+      publishedTopologies.filter(({ ranks }) => ranks <= 16),
+      3,
+    );
 
 describe.each(tried)("$name", (published) => {
   const network = publishedNetwork(published);

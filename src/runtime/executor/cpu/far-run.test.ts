@@ -2,18 +2,17 @@ import { describe, expect, it } from "vitest";
 import { FarRanks } from "../../../../test/support/far-ranks.ts";
 import { randomPlansOnCpu } from "../../../../test/support/random-plans-on-cpu.ts";
 import { runCollective } from "../../../../test/support/run-collective.ts";
-import { spread } from "../../../../test/support/spread.ts";
+import { isFull, spread } from "../../../../test/support/spread.ts";
 import { ALGORITHMS } from "../../../authoring/algorithms/index.ts";
 import { broadcast, compile, program } from "../../../authoring/language/index.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? 1);
-const isFull = process.env["CHORALE_EXECUTOR"] === "full";
 /** All counts of ranks take minutes: CI runs the first of these that an algorithm has. */
 const RANKS = isFull ? [2, 3, 4, 5, 6, 7, 8] : [3, 4, 2];
 const COUNTS = [37, 0, 4096 * 3 + 5];
 
 describe("plans whose ranks share nothing", () => {
-  it.each(spread(ALGORITHMS, isFull ? 1 : 2).map((entry) => [entry.name, entry] as const))(
+  it.each(spread(ALGORITHMS, 3).map((entry) => [entry.name, entry] as const))(
     "%s computes its collective",
     (_, entry) => {
       for (const numRanks of RANKS.filter(entry.legal).slice(0, isFull ? RANKS.length : 1)) {

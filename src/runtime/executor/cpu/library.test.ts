@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { LocalRanks } from "../../../../test/support/local-ranks.ts";
 import { runCollective } from "../../../../test/support/run-collective.ts";
+import { isFull } from "../../../../test/support/spread.ts";
 import { ALGORITHMS } from "../../../authoring/algorithms/index.ts";
 import { compile } from "../../../authoring/language/index.ts";
 import { noteProof } from "../../../authoring/plan/index.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? 1);
 /** All counts of ranks take 40 s: CI runs one or two of each algorithm, eight for every eighth, and instances on three. */
-const isFull = process.env["CHORALE_EXECUTOR"] === "full";
 const TURNS = [[8, 4], [2], [3, 4], [4], [3, 4], [2], [3, 4], [4]] as const;
 const ranksOf = (index: number, legal: (numRanks: number) => boolean) => {
   if (isFull) return [2, 3, 4, 5, 6, 7, 8].filter(legal);

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { HostKernels, HostRanks, hasHostCompiler } from "../../../../test/support/host-cuda/host-kernels.ts";
 import { runCollective } from "../../../../test/support/run-collective.ts";
+import { isFull, spread } from "../../../../test/support/spread.ts";
 import { ALGORITHMS } from "../../../authoring/algorithms/index.ts";
 import { compile } from "../../../authoring/language/index.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? 1);
-const isFull = process.env["CHORALE_EXECUTOR"] === "full";
 /** Compiling takes most of the time: CI compiles an eighth of the algorithms, for some ranks. */
 const RANKS = isFull ? [2, 3, 4, 5, 8] : [3];
 /** Uneven, tiny, zero, large enough for two granules; the same again, to go back to a size. */
@@ -15,8 +15,8 @@ describe.skipIf(!hasHostCompiler())("the library as CUDA, compiled by g++ for th
   const kernels = new HostKernels();
   const cases: { name: string; ranks: HostRanks }[] = [];
   beforeAll(() => {
-    for (const [index, entry] of ALGORITHMS.entries()) {
-      if (!isFull && (index + seed) % 8 !== 0) continue;
+    for (const entry of spread(ALGORITHMS, 8)) {
+      const index = ALGORITHMS.indexOf(entry);
       for (const numRanks of RANKS.map((n) => (entry.legal(n) ? n : 4)).filter((n, i, all) => all.indexOf(n) === i)) {
         for (const inPlace of isFull && entry.inPlace
           ? [false, true]
