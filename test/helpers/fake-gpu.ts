@@ -33,11 +33,12 @@ export interface FakeGpuVariant {
 export function buildFakeGpu({ nccl = "usual", kernels: own }: FakeGpuVariant = {}): string | undefined {
   mkdirSync(folder, { recursive: true });
   const hash = createHash("sha256");
-  for (const file of [source, processes, kernels]) hash.update(readFileSync(file));
-  const flags = ["-std=c++17", "-fPIC", `-DHOST_CUDA="${hostCuda}"`, `-DHOST_KERNELS="${folder}"`];
+  const shims = ["shim.hpp", "stepped.hpp"].map((file) => join(hostCuda, file));
+  for (const file of [source, processes, kernels, ...shims]) hash.update(readFileSync(file));
+  const name = `${folder}/fake-gpu-${hash.digest("hex").slice(0, 16)}`;
+  const flags = ["-std=c++17", "-fPIC", `-DHOST_CUDA="${hostCuda}"`, `-DHOST_KERNELS="${name}"`];
   const objectOf = (name: string, from: string) =>
     made(`${name}.o`, (target) => ["-c", "-O1", ...flags, "-o", target, from]);
-  const name = `${folder}/fake-gpu-${hash.digest("hex").slice(0, 16)}`;
   const objects = [objectOf(name, source), ...(own === undefined ? [] : [objectOf(own, own)])];
   if (!objects.every((one) => one !== undefined)) return undefined;
   const library = own === undefined ? name : `${name}-${basename(own)}`;

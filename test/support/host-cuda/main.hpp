@@ -2,7 +2,13 @@
 // kernel, seed, launches, ranks, threads, words of a launch, mask; then of each rank: blocks, and the words of each of its
 // launches, of which those that hold addresses (as the mask's bits say) are offsets in the memory. A rank's launches follow
 // each other as on a stream; ranks wait for each other only where the kernel does.
+#include <cstdio>
+#include <fcntl.h>
 #include <random>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
 
 static void run(unsigned low, unsigned high) {
   auto* f = (shim::Fiber*)((unsigned long long)high << 32 | low);
@@ -32,10 +38,7 @@ int main(int, char** argv) {
   auto begin = [&](Rank& rank) {
     const auto& launch = rank.launches[rank.next++];
     for (unsigned b = 0; b < rank.blocks; b++) {
-      auto* block = new shim::Block();
-      block->index = b;
-      block->numThreads = threads;
-      block->warps.resize(threads / 32);
+      auto* block = new shim::Block(b, threads);
       for (unsigned t = 0; t < threads; t++) {
         auto* f = new shim::Fiber();
         f->block = block;

@@ -1,17 +1,10 @@
 // Runs generated CUDA C++ on a CPU: every thread of every block of every rank is a fiber of one thread of the host, and
 // gives way at barriers and wherever the kernel waits. Interleavings follow from a seed. Memory is strong here: what a
-// missing fence would break cannot be seen.
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fcntl.h>
-#include <map>
+// missing fence would break cannot be seen. No containers of the standard library here: a kernel of its own takes g++ half the
+// time without them.
 #include <setjmp.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <string.h>
 #include <ucontext.h>
-#include <unistd.h>
-#include <vector>
 
 #define CHORALE_HOST
 #define __device__
@@ -29,7 +22,7 @@ static Index threadIdx, blockIdx, gridDim;
 
 namespace shim {
 struct Block {
-  unsigned rank, index, numThreads, numAlive = 0;
+  unsigned index, numThreads;
   unsigned come = 0, generation = 0;
   struct Warp {
     unsigned come = 0, generation = 0;
@@ -41,8 +34,10 @@ struct Block {
     char* to[32];
     uint4 stored[32];
   };
-  std::vector<Warp> warps;
+  Warp* warps;
   alignas(16) char shared[4096];
+  Block(unsigned at, unsigned threads) : index(at), numThreads(threads), warps(new Warp[threads / 32]) {}
+  ~Block() { delete[] warps; }
 };
 struct Fiber {
   ucontext_t context;  // where it begins
@@ -101,17 +96,20 @@ inline void __syncthreads() {
 }
 // Blocks of a launch that follow each other meet, so many as a strand has.
 inline void meetBlocks(unsigned team) {
-  struct Meeting { unsigned come = 0, generation = 0; };
-  static std::map<std::pair<const void*, unsigned>, Meeting> meetings;
+  struct Meeting { const void* launch; unsigned team, come, generation; Meeting* before; };
+  static Meeting* latest = nullptr;
   auto* block = shim::current->block;
-  auto& meeting = meetings[{shim::current->launch, block->index / team}];
-  const unsigned generation = meeting.generation;
-  if (++meeting.come == team * block->numThreads) {
-    meeting.come = 0;
-    meeting.generation++;
+  const void* launch = shim::current->launch;
+  Meeting* meeting = latest;
+  while (meeting && (meeting->launch != launch || meeting->team != block->index / team)) meeting = meeting->before;
+  if (!meeting) meeting = latest = new Meeting{launch, block->index / team, 0, 0, latest};
+  const unsigned generation = meeting->generation;
+  if (++meeting->come == team * block->numThreads) {
+    meeting->come = 0;
+    meeting->generation++;
     shim::moves++;
   } else
-    while (meeting.generation == generation) shim::giveWay();
+    while (meeting->generation == generation) shim::giveWay();
 }
 inline bool allOfWarp(bool value) { return shim::vote(value); }
 // What a warp does in one instruction, the last thread to come does for all.
