@@ -53,7 +53,7 @@ describe("the demo model", PATIENT, () => {
   // CHORALE_FULL=1 generates all tokens in every layout; otherwise one rank does, and the others the first of them.
   it.each([
     [1, 1, 1, 96] as const,
-    ...[...spread(LAYOUTS, 2), ...(isFull ? MORE_LAYOUTS : [])].map((layout) => [...layout, 12] as const),
+    ...[...spread(LAYOUTS, 3), ...(isFull ? MORE_LAYOUTS : [])].map((layout) => [...layout, 12] as const),
   ])("gives the tokens of transformers with tp %i, pp %i, dp %i", async (tp, pp, dp, some) => {
     const maxNewTokens = isFull ? 96 : some;
     const results = await generate(tp * pp * dp, { model: DEMO_MODEL, tp, pp, dp, prompts, maxNewTokens });

@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
+import { spread } from "../../test/support/spread.ts";
 import { DEMO_MODEL, GOLDEN } from "./testing/demo.ts";
 
 /** Eight ranks on two busy cores take their time. */
@@ -43,10 +44,11 @@ describe("the command line", PATIENT, () => {
     );
   });
 
-  it.each([
+  const refused = [
     [3, ["--tp", "3"], /8 heads % tp 3 = 2, not 0/],
     [2, ["--tp", "two"], /--tp is "two"/],
-  ] as const)("fails on %i ranks with %j", (ranks, words, message) => {
+  ] as const;
+  it.each(spread(refused, 2))("fails on %i ranks with %j", (ranks, words, message) => {
     const { stdout, stderr, status } = launch(ranks, "--model", DEMO_MODEL, ...words, ...bytes, "--json");
     expect(stderr).toMatch(message);
     expect(stdout).toBe("");

@@ -34,8 +34,8 @@ const options = [...right, ...rootOptions(join(folder, "right", "right-two.json"
 );
 const countOf = ({ isSlow }: FileOption) => (isSlow === true ? Math.ceil(COUNT / 3) : COUNT);
 
-// Of half of the options, where nobody asks for a number.
-const mutated = asked === undefined ? spread(options, 2) : options;
+// Of a third of the options, where nobody asks for a number.
+const mutated = asked === undefined ? spread(options, 3) : options;
 it.each(mutated.map((option) => [option.name, countOf(option), option] as const))(
   `%s: %i mutants from seed ${SEED} end in words`,
   async (name, count, option) => {

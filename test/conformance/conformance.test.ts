@@ -38,7 +38,7 @@ describe("the choice of cases", () => {
 describe("threads backend: data", () => {
   it("moves and reduces as the reference says (a pairwise-covering subset)", { timeout: 300_000 }, async () => {
     // `npm run conformance:full` has every case of every number of ranks.
-    const ranks = [1, 2, 3, ...spread([4, 5, 8], 3)];
+    const ranks = [3, ...spread([1, 2, 4, 5, 8], 4)];
     const result = await runConformance({ backend: "threads", only: "data", seed, ranks });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed).toBeGreaterThan(150);
@@ -52,7 +52,7 @@ describe("threads backend: behaviour", () => {
     "%s",
     { timeout: 600_000 },
     async (name) => {
-      run ??= runConformance({ backend: "threads", only: "behaviour", seed, interleavings: 10, programCalls: 12 });
+      run ??= runConformance({ backend: "threads", only: "behaviour", seed, interleavings: 5, programCalls: 8 });
       const result = await run;
       expect(failuresOf(result).filter((text) => text.startsWith(name))).toEqual([]);
       expect(result.numPassed + result.failed.length).toBe(SEMANTIC_CASES.length);

@@ -15,7 +15,7 @@ describe.skipIf(process.platform !== "linux")("shm backend (Linux)", () => {
   });
 
   it("behaves as the contract says", { timeout: 600_000 }, async () => {
-    const [maxRanks = 3] = spread([2, 3], 2);
+    const [maxRanks = 3] = spread([2, 3], 2, 1);
     const result = await runConformance({ backend: "shm", seed, only: "behaviour", ...FEW, maxRanks });
     expect(failuresOf(result)).toEqual([]);
     const numSmall = SEMANTIC_CASES.filter(({ ranks }) => ranks <= maxRanks).length;

@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { CLI_PROCESS } from "../helpers/cli.ts";
 import { buildFakeGpu, fakeGpuFolder } from "../helpers/fake-gpu.ts";
+import { spread } from "../support/spread.ts";
 
 const library = buildFakeGpu();
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -116,7 +117,7 @@ describe.skipIf(!has)("chorale launch --isolation process (needs g++ and Linux)"
     expect(new Set(lines.filter((line) => line.includes("pid"))).size).toBe(3);
   });
 
-  it.each(["SIGINT", "SIGTERM"] as const)(
+  it.each(spread(["SIGINT", "SIGTERM"] as const, 2))(
     "ends all at %s to the whole group, as a terminal sends it",
     async (signal) => {
       const launch = chorale(launchArgs("idle"));
@@ -130,7 +131,7 @@ describe.skipIf(!has)("chorale launch --isolation process (needs g++ and Linux)"
     },
   );
 
-  it.each(["idle", "loop", "wait"])(
+  it.each(spread(["idle", "loop", "wait"], 3))(
     "leaves no rank behind when the launcher is killed and its ranks %s",
     async (mode) => {
       const launch = chorale(launchArgs(mode));

@@ -75,7 +75,7 @@ describe("every field of a MSCCL++ file", () => {
   it("is minded: what passes with a field changed, no run breaks", { timeout: 120_000 }, () => {
     const seen = new Map<string, { mutants: number; passed: number }>();
     let seed = 1;
-    for (const [i, name] of spread(NAMES, 2).entries()) {
+    for (const [i, name] of spread(NAMES, 3).entries()) {
       const plan = compile(algorithm(name).make({ numRanks: 2, instances: i % 3 === 0 ? 2 : 1 }), { verify: false });
       const document = documentOf(plan);
       for (const { path, value } of leavesOf(document)) {

@@ -18,7 +18,7 @@ import { TableCache } from "../../src/planner/search/stage-tables.ts";
 import { resolveWorkload } from "../../src/planner/search/workload.ts";
 import { asks, configs, machines, requestOf, uniformMachines } from "./cases.ts";
 
-const numRuns = Number(process.env.CHORALE_BRUTE_CASES ?? 60);
+const numRuns = Number(process.env.CHORALE_BRUTE_CASES ?? 30);
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
 
 /** Every way to put `count` of the devices in order. */

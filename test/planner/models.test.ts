@@ -31,7 +31,7 @@ import {
 import { spread } from "../support/spread.ts";
 import { encodeGguf, llamaGguf } from "./gguf-file.ts";
 
-const numRuns = Number(process.env.CHORALE_FUZZ_CASES ?? 250);
+const numRuns = Number(process.env.CHORALE_FUZZ_CASES ?? 150);
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
 const root = mkdtempSync(join(tmpdir(), "chorale-models-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));

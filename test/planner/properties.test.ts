@@ -1,5 +1,5 @@
 /**
- * What holds of every plan. 100 random (model, inventory, request); 10,000 by `npm run planner:full`. CHORALE_PLANNER_CASES and
+ * What holds of every plan. 30 random (model, inventory, request); 10,000 by `npm run planner:full`. CHORALE_PLANNER_CASES and
  * CHORALE_SEED change that.
  */
 import fc from "fast-check";
@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import { type PlanRequest, parsePlan, planModel, type ShardingPlan } from "../../src/planner/index.ts";
 import { asks, type Config, configs, machines, requestOf } from "./cases.ts";
 
-const numRuns = Number(process.env.CHORALE_PLANNER_CASES ?? 50);
+const numRuns = Number(process.env.CHORALE_PLANNER_CASES ?? 30);
 const seed = Number(process.env.CHORALE_SEED ?? Date.now() & 0x7fffffff);
 
 function numbersOf(plan: ShardingPlan): number[] {

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
-import { isFull } from "../../../test/support/spread.ts";
+import { isFull, spread } from "../../../test/support/spread.ts";
 import type { Generated, GenerateOptions } from "../generate.ts";
 import { DEMO_MODEL, GOLDEN } from "../testing/demo.ts";
 import { useEmulatedGpu } from "../testing/emulated-gpu.ts";
@@ -63,7 +63,7 @@ describe.skipIf(!available)("the GPU model on emulated kernels (needs a C++ comp
         ]
       : [[1, 2]],
   };
-  for (const [key, { config, files, name }] of Object.entries(MODELS)) {
+  for (const [key, { config, files, name }] of spread(Object.entries(MODELS), 2)) {
     it(`agrees with a float64 reference: ${name}`, async () => {
       const model = join(folder, key);
       const tensors = writeRandomModel(model, config, files);

@@ -100,7 +100,7 @@ describe("drawing", () => {
 describe("bench on the threads backend", () => {
   it("measures, checks and reports every operation", async () => {
     const operations = OPERATION_NAMES.filter((name) => name !== "recv");
-    for (const op of spread(operations, 3)) {
+    for (const op of spread(operations, 5)) {
       const seen: number[] = [];
       const rows = await bench({
         op,

@@ -30,7 +30,7 @@ import {
   toTrace,
 } from "./index.ts";
 
-const CASES = Number(process.env["CHORALE_MALFORMED"] ?? 1200);
+const CASES = Number(process.env["CHORALE_MALFORMED"] ?? 600);
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
 /** No input may take more of this process's time, whoever else uses the machine; nor more memory. */
 const MAX_CASE_MS = 4000;

@@ -157,8 +157,8 @@ describe.skipIf(library === undefined).each([["thread"], ["process"]] as const)(
         /result of the rank is one that holds a function/,
       ],
     ];
-    // What one isolation leaves out, the other has.
-    it.each(spread(failures, 2, isolation === "process" ? 1 : 0))(
+    // Those of one isolation are others than those of the other one.
+    it.each(spread(failures, 4, isolation === "process" ? 2 : 0))(
       "fail the world when one %s",
       async (_, fn, message) => {
         const lines: string[] = [];

@@ -75,7 +75,7 @@ describe("a rank that is gone", () => {
     ]);
   });
 
-  it.each(["loop", "block"] as const)("is ended when it does not come: %s", async (how) => {
+  it.each(spread(["loop", "block"] as const, 2))("is ended when it does not come: %s", async (how) => {
     const { results, events } = await withFault(how, {
       onFailure: how === "block" ? "shrink" : "respawn",
       data: {

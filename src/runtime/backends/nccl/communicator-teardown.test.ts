@@ -9,6 +9,7 @@ import {
   NOTHING_HELD,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { createNcclHost } from "./nccl-host.ts";
 import { reapNccl } from "./reap.ts";
@@ -159,7 +160,7 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
     }
   });
 
-  it.each([
+  const killed = [
     [
       "while it waits for a peer",
       `await world.allReduce(x); const work = world.allReduce(x); say("ready"); await work;`,
@@ -171,7 +172,8 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       await world.allReduce(new Float32Array(100)); await world.allReduce(x); const g = await world.split(0, backend.rank); await g.allReduce(x);
       world.capture((c) => void c.allReduce(x)); say("ready"); if (backend.rank === 1) await g.allReduce(x);`,
     ],
-  ])("reaps what a killed thread held %s", async (_what, work) => {
+  ] as const;
+  it.each(spread(killed, 3))("reaps what a killed thread held %s", async (_what, work) => {
     const handle = createNcclHost({ ranks: 2 });
     const body = `const x = backend.tensor("f32", [3_000_000]); ${work}`;
     const victim = rankThread(handle, 1, body);
@@ -197,14 +199,17 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
     expect(Object.values(reapNccl(handle, 1)).every((count) => count === 0)).toBe(true);
   });
 
-  it.each([
+  const kinds: readonly [string, string, string][] = [
     ["non-blocking communicators", "{ blocking: false }", library],
     ["NCCL that can revoke", "{}", useNew],
     ["registered buffers of NCCL's own memory", "{ registerBuffers: true }", library],
-  ])("opens, splits, fails, closes and leaves nothing behind with %s", async (_what, options, path) => {
-    const counts = heldByFakeGpu(path);
-    const handle = createNcclHost({ ranks: 3 });
-    const body = `
+  ];
+  it.each(spread(kinds, 3))(
+    "opens, splits, fails, closes and leaves nothing behind with %s",
+    async (_what, options, path) => {
+      const counts = heldByFakeGpu(path);
+      const handle = createNcclHost({ ranks: 3 });
+      const body = `
       const x = backend.tensor("f32", [1000]);
       backend.upload(x, new Float32Array(1000).fill(backend.rank + 1));
       await world.allReduce(x);
@@ -228,10 +233,11 @@ describe.skipIf(!available)("ends of NCCL worlds (needs a C++ compiler)", () => 
       await world.allReduce(x).wait;
       await backend.close();
       say("over");`;
-    const ranks = [0, 1, 2].map((rank) => rankThread(handle, rank, body, options, path));
-    await Promise.all(ranks.map((rank) => rank.heard("over")));
-    await Promise.all(ranks.map((rank) => rank.worker.terminate()));
-    expect(ranks.map(({ said }) => said)).toEqual([["over"], ["TIMEOUT", "over"], ["TIMEOUT", "over"]]);
-    expect(heldByFakeGpu(path)).toEqual({ ...counts, ...(path === useNew ? { revoked: counts.revoked + 2 } : {}) });
-  });
+      const ranks = [0, 1, 2].map((rank) => rankThread(handle, rank, body, options, path));
+      await Promise.all(ranks.map((rank) => rank.heard("over")));
+      await Promise.all(ranks.map((rank) => rank.worker.terminate()));
+      expect(ranks.map(({ said }) => said)).toEqual([["over"], ["TIMEOUT", "over"], ["TIMEOUT", "over"]]);
+      expect(heldByFakeGpu(path)).toEqual({ ...counts, ...(path === useNew ? { revoked: counts.revoked + 2 } : {}) });
+    },
+  );
 });
