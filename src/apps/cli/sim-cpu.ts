@@ -95,5 +95,5 @@ export async function simulateHere(
 function row({ sizeBytes, timeUs, algbwGBps, busbwGBps, completed }: CpuSimulation): string {
   const size = String(sizeBytes).padStart(12);
   if (!completed) return `${size}     never`;
-  return `${size}${timeUs.toFixed(2).padStart(10)}${algbwGBps.toFixed(2).padStart(9)}${busbwGBps.toFixed(2).padStart(9)}`;
+  return `${size} ${timeUs.toFixed(2).padStart(9)}${algbwGBps.toFixed(2).padStart(9)}${busbwGBps.toFixed(2).padStart(9)}`;
 }

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { CpuCosts } from "../../machine/cost/index.ts";
 import { ALGORITHMS, algorithm } from "../algorithms/index.ts";
 import { compile } from "../compiler/index.ts";
+import type { RankPlan } from "../plan/index.ts";
 import { simulateCpu } from "./cpu-host.ts";
 import { type CpuMeasurement, cpuError, fitCpuCosts } from "./fit-cpu.ts";
 
@@ -68,6 +69,35 @@ describe("plans on a CPU host", () => {
       ),
     };
     expect(simulateCpu(without, { sizeBytes: 1000, costs: COSTS }).completed).toBe(false);
+  });
+
+  it("move a unit each turn of a pipeline, not the whole range", () => {
+    const plan = planOf("streaming-all-reduce", 2);
+    const at = (sizeBytes: number) => simulateCpu(plan, { sizeBytes, costs: COSTS }).timeUs;
+    expect(at(2 ** 26) / at(2 ** 22)).toBeCloseTo(16, 0);
+    // The slowest that there is: a rank copies and reduces all, one after the other.
+    expect(at(2 ** 26)).toBeLessThan((2 ** 26 / 1000) * 5);
+  });
+
+  it("are refused where they do not hold together, or take too many turns", () => {
+    const plan = planOf("streaming-all-reduce", 2);
+    const [first, second] = plan.ranks as [RankPlan, RankPlan];
+    const far = { ...plan, ranks: [first, { ...second, channels: { ...second.channels, memory: [7, 7] } }] };
+    expect(() => simulateCpu(far, { sizeBytes: 1000, costs: COSTS })).toThrow(/memory channel 0 leads to rank 7/);
+    expect(() => simulateCpu(plan, { sizeBytes: 2 ** 49, costs: COSTS })).toThrow(/of more operations.*at this size/);
+  });
+
+  it("hold nothing for what a semaphore begins with", () => {
+    const plan = planOf("ring-all-reduce", 2);
+    const ranks = plan.ranks.map((rank) => ({
+      ...rank,
+      semaphores: [{ initialValue: 2 ** 40 }],
+      strands: rank.strands.map((strand) => ({
+        ...strand,
+        ops: [{ kind: "acquire", semaphores: [0] } as const, ...strand.ops],
+      })),
+    }));
+    expect(simulateCpu({ ...plan, ranks }, { sizeBytes: 1000, costs: COSTS }).completed).toBe(true);
   });
 });
 

@@ -4,7 +4,7 @@
  * its bytes at the rate of its kind; signals and packets are seen by other ranks after a latency.
  */
 import { busFactor, OPERATION_NAMES, type OperationName } from "../../collectives/index.ts";
-import { InvalidArgumentError, invariant } from "../../core/index.ts";
+import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import type { CpuCosts } from "../../machine/cost/index.ts";
 import {
@@ -17,6 +17,8 @@ import {
   type SimpleOp,
   shapeOf,
 } from "../plan/index.ts";
+import { requireShape } from "../verifier/index.ts";
+import { iterationsOf, share } from "./run-state.ts";
 
 export interface CpuSimulation {
   readonly sizeBytes: number;
@@ -34,8 +36,11 @@ const MAX_STEPS = 20_000_000;
 type Wake = "now" | "unknown" | number;
 
 interface StrandState {
-  readonly ops: readonly SimpleOp[];
+  readonly ops: readonly Op[];
   next: number;
+  /** Inside a pipeline: the operation of its body, and how often the body has run. */
+  body: number;
+  iteration: number;
   /** The turn of the barrier at which the strand waits. */
   cameInTurn: number | undefined;
 }
@@ -43,19 +48,10 @@ interface StrandState {
 /** A counter: when each signal is seen, in order; how many were taken. */
 interface Counter {
   readonly seen: number[];
+  /** Below 0 while what a semaphore began with is left. */
   taken: number;
   /** The strands that wait for it. */
   readonly rank: number;
-}
-
-/** The operations of a strand one after the other, pipelines unrolled. */
-function unrolled(ops: readonly Op[], chunkBytes: number): SimpleOp[] {
-  return ops.flatMap((op) => {
-    if (op.kind !== "pipeline") return [op];
-    const turns = Math.max(1, Math.ceil((op.numChunks * chunkBytes) / op.unitBytes));
-    invariant(turns < MAX_STEPS, "a pipeline of fewer turns");
-    return Array.from({ length: turns }, () => bodyOf(op)).flat();
-  });
 }
 
 class CpuRun {
@@ -90,11 +86,15 @@ class CpuRun {
     this.#reduceRate = rate(costs.cachedReduceGBps, Math.min(costs.reduceGBps, costs.cachedReduceGBps));
     this.#clocks = plan.ranks.map(() => costs.callUs);
     this.#strands = plan.ranks.map(({ strands }) =>
-      strands.map(({ ops }) => ({ ops: unrolled(ops, this.#chunkBytes), next: 0, cameInTurn: undefined })),
+      strands.map(({ ops }) => ({ ops, next: 0, body: 0, iteration: 0, cameInTurn: undefined })),
     );
   }
 
   run(): { readonly timeUs: number; readonly completed: boolean } {
+    // Whoever is over the limit for sure learns it at once; otherwise tries that had to wait count, too.
+    for (const { strands } of this.#plan.ranks)
+      for (const { ops } of strands) for (const op of ops) this.#count(this.#turnsOf(op) * bodyOf(op).length);
+    this.#steps = 0;
     this.#ready.push(...this.#plan.ranks.map(({ rank }) => rank));
     for (let rank = this.#ready.shift(); rank !== undefined; rank = this.#ready.shift()) this.#advance(rank);
     const completed = this.#strands.every((strands) => strands.every(({ ops, next }) => next === ops.length));
@@ -108,13 +108,13 @@ class CpuRun {
       let progressed = false;
       let earliest = Number.POSITIVE_INFINITY;
       for (const strand of strands) {
-        while (strand.next < strand.ops.length) {
-          const wake = this.#step(rank, strand, strand.ops[strand.next] as SimpleOp);
+        for (let op = this.#current(strand); op !== undefined; op = this.#current(strand)) {
+          const wake = this.#step(rank, strand, op);
           if (wake !== "now") {
             if (wake !== "unknown") earliest = Math.min(earliest, wake);
             break;
           }
-          strand.next++;
+          strand.body++;
           progressed = true;
         }
       }
@@ -124,19 +124,45 @@ class CpuRun {
     }
   }
 
+  #count(steps: number): void {
+    this.#steps += steps;
+    if (this.#steps > MAX_STEPS)
+      throw new InvalidArgumentError("plan", described("of more operations"), `at most ${MAX_STEPS} at this size`);
+  }
+
+  #turnsOf(op: Op): number {
+    return op.kind === "pipeline" ? iterationsOf(this.#chunkBytes, op) : 1;
+  }
+
+  /** The operation that a strand stands at; undefined at its end. */
+  #current(strand: StrandState): SimpleOp | undefined {
+    for (; strand.next < strand.ops.length; strand.next++, strand.body = 0, strand.iteration = 0) {
+      const outer = strand.ops[strand.next] as Op;
+      const body = bodyOf(outer);
+      if (strand.body === body.length) {
+        strand.body = 0;
+        strand.iteration++;
+      }
+      if (body.length > 0 && strand.iteration < this.#turnsOf(outer)) return body[strand.body];
+    }
+    return undefined;
+  }
+
   #wakeUp(rank: number): void {
     if (!this.#ready.includes(rank)) this.#ready.push(rank);
   }
 
   /** Does one operation, if it need not wait. */
   #step(rank: number, strand: StrandState, op: SimpleOp): Wake {
-    if (++this.#steps > MAX_STEPS)
-      throw new InvalidArgumentError("plan", described("of more operations"), `at most ${MAX_STEPS}`);
+    this.#count(1);
     const wake = this.#waits(rank, strand, op);
     if (wake !== "now") return wake;
     const { opUs } = this.#costs;
-    const parts = "tbg" in op && op.tbg !== undefined ? op.tbg.size : 1;
-    const bytes = (range: { readonly size: number }) => (range.size * this.#chunkBytes) / parts;
+    const outer = strand.ops[strand.next];
+    const pipeline = outer?.kind === "pipeline" ? outer : undefined;
+    const packets = op.kind === "reduce" ? op.packets : "format" in op && op.format !== "plain";
+    const bytes = ({ size }: { readonly size: number }) =>
+      share(strand, this.#chunkBytes, op, size, pipeline, packets).bytes;
     const all = (ranges: readonly { readonly size: number }[]) => ranges.reduce((sum, one) => sum + bytes(one), 0);
     const packetUs = (amount: number) => amount / (1000 * this.#costs.packetGBps);
     let us = opUs;
@@ -191,7 +217,7 @@ class CpuRun {
           : op.semaphores.map((id) => this.#semaphore(rank, id));
       let latest = now;
       for (const { seen, taken } of counters) {
-        const at = seen[taken];
+        const at = taken < 0 ? 0 : seen[taken];
         if (at === undefined) return "unknown";
         latest = Math.max(latest, at);
       }
@@ -268,7 +294,7 @@ class CpuRun {
   #counter(key: string, rank: number, initial: number): Counter {
     let counter = this.#counters.get(key);
     if (counter === undefined) {
-      counter = { seen: new Array<number>(initial).fill(0), taken: 0, rank };
+      counter = { seen: [], taken: -initial, rank };
       this.#counters.set(key, counter);
     }
     return counter;
@@ -292,7 +318,8 @@ export interface SimulateCpuOptions {
 
 /**
  * Times a plan on ranks that are threads of one host, in f32.
- * @throws InvalidArgumentError for a size below 0
+ * @throws InvalidArgumentError for a size below 0, or at which the plan's pipelines take too many turns
+ * @throws PlanError when the plan does not hold together
  * @example
  * import { ringAllReduce } from "chorale/algorithms";
  * import { DEFAULT_CPU_COSTS, simulateCpu } from "chorale/simulator";
@@ -304,6 +331,7 @@ export function simulateCpu(plan: ExecutionPlan, options: SimulateCpuOptions): C
   const { sizeBytes, costs, endsAlone = false } = options;
   if (!(sizeBytes >= 0) || sizeBytes > 2 ** 50)
     throw new InvalidArgumentError("sizeBytes", sizeBytes, "0 to 2^50 bytes");
+  requireShape(plan);
   const { timeUs: end, completed } = new CpuRun(plan, sizeBytes, costs).run();
   const timeUs = end + (endsAlone ? 0 : costs.meetUs);
   const algbwGBps = timeUs === 0 ? 0 : sizeBytes / timeUs / 1000;

@@ -92,7 +92,7 @@ export function iterationsOf(chunkBytes: number, op: PipelineOp): number {
 
 /** Chunks [begin, end) of a range of `size` chunks that the strand handles now, relative to its first. */
 export function share(
-  strand: Strand,
+  strand: Pick<Strand, "iteration">,
   chunkBytes: number,
   op: SimpleOp,
   size: number,
