@@ -41,6 +41,22 @@ describe("chorale compile", () => {
     });
   });
 
+  it("refuses an argument that is given twice", async () => {
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--arg", "numRanks=4")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--arg is "numRanks=4"; expected numRanks once'),
+    });
+  });
+
+  it("refuses programs that no memory holds, before it runs out", async () => {
+    expect(await compile("ring-all-reduce", "--arg", "numRanks=160", "--arg", "instances=16")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(
+        /size of the program is more than 1048576 .*; expected fewer ranks, .* than 160 ranks in 16 instances/,
+      ),
+    });
+  });
+
   it("refuses arguments that nobody knows: a misspelt one would be ignored without a word", async () => {
     expect(await compile("ring-all-reduce", "--arg", "numRanks=3", "--arg", "instnaces=2")).toMatchObject({
       code: 2,

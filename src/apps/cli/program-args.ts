@@ -1,23 +1,18 @@
 /** The words that a program of the language is made with, and which files are scripts. */
-import { InvalidArgumentError } from "../../core/index.ts";
+import { assignments } from "../../core/internal.ts";
 
 export type ProgramArgs = Readonly<Record<string, unknown>>;
 
 /**
  * Reads `--arg k=v` options: numbers, true, false and JSON lists and objects as such, anything else as text.
- * @throws InvalidArgumentError for one without `=`
+ * @throws InvalidArgumentError for one without `=`, or a name that was given before
  */
 export function parseProgramArgs(list: readonly string[]): ProgramArgs {
-  return Object.fromEntries(
-    list.map((item) => {
-      const at = item.indexOf("=");
-      if (at < 1) throw new InvalidArgumentError("--arg", item, "name=value");
-      return [item.slice(0, at), parseValue(item.slice(at + 1))];
-    }),
-  );
+  return Object.fromEntries([...assignments(list, "--arg")].map(([name, text]) => [name, parseProgramArg(text)]));
 }
 
-function parseValue(text: string): unknown {
+/** The value of one argument. */
+export function parseProgramArg(text: string): unknown {
   if (!/^(-?\d|true$|false$|null$|[[{"])/.test(text)) return text;
   try {
     return JSON.parse(text) as unknown;

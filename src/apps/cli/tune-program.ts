@@ -6,7 +6,7 @@ import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import { placeRanks, SimulatedMachine } from "../../authoring/simulator/index.ts";
 import { OPERATION_NAMES } from "../../collectives/index.ts";
 import { ChoraleError, formatSize, InvalidArgumentError, printableLine } from "../../core/index.ts";
-import { described } from "../../core/internal.ts";
+import { assignments, described } from "../../core/internal.ts";
 import { cpuCostsFor, thisMachine } from "../../machine/cost/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { PACKET_FORMATS, type PacketFormat } from "../../runtime/executor/index.ts";
@@ -22,7 +22,7 @@ import {
 } from "../tune/index.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
-import { isScript, type ProgramArgs, parseProgramArgs } from "./program-args.ts";
+import { isScript, type ProgramArgs, parseProgramArg } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
 import { loadForRanks } from "./program-ranks.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
@@ -55,12 +55,10 @@ interface Tries {
 /** Reads `--try NAME=VALUE,VALUE`. @throws InvalidArgumentError */
 function parseTries(list: readonly string[]): Tries {
   const tried: Record<string, readonly unknown[]> = {};
-  for (const item of list) {
-    const at = item.indexOf("=");
-    const name = item.slice(0, at);
-    const values = item.slice(at + 1).split(",");
-    if (at < 1 || values.includes("")) throw new InvalidArgumentError("--try", item, "name=value,value");
-    tried[name] = values.map((value) => parseProgramArgs([`${name}=${value}`])[name]);
+  for (const [name, text] of assignments(list, "--try", "name=value,value")) {
+    const values = text.split(",");
+    if (values.includes("")) throw new InvalidArgumentError("--try", `${name}=${text}`, "name=value,value");
+    tried[name] = values.map(parseProgramArg);
   }
   const { instances, threads, unroll, packets, blocks, ...args } = tried;
   const whole = (name: string, values: readonly unknown[] | undefined, least: number, most: number, unit = 1) => {

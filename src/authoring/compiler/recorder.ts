@@ -27,8 +27,16 @@ export interface GroupMember {
 /** One strand or a group of them; a group shares the operation. */
 export type Strands = number | readonly number[] | GroupMember;
 
+/**
+ * Operations and channels of a program, all instances together. Compiling takes some 2.5 KB for each, which is what the
+ * heap of Node holds unless told otherwise; thousands of ranks are for sketches (`runSketch`).
+ */
+export const MAX_OPERATIONS = 2 ** 20;
+
 export interface RecorderOptions {
   readonly numRanks: number;
+  /** How often the compiler will replicate what is recorded; once by default. */
+  readonly instances?: number;
   readonly inputChunks: (rank: number) => number;
   readonly outputChunks: (rank: number) => number;
   /** Also refuse what MSCCL++ lets pass. */
@@ -49,6 +57,7 @@ export class Recorder {
   readonly links = new Map<string, ReadonlyMap<number, number>>();
   private readonly sourceIds = new Map<string, number>();
   private seq = 0;
+  private numRecorded = 0;
   private loop: { unit: number; numChunks: number; tapes: Map<number, Tape>; source: number } | undefined;
   private closed = false;
   private readonly options: RecorderOptions;
@@ -110,6 +119,7 @@ export class Recorder {
     this.rank(dst, "destination rank of a channel");
     if (this.options.strict)
       this.need(src !== dst, "destination rank of a channel", dst, `another rank than its source ${src}`);
+    this.spend(1);
     if (!from.channelKinds.includes(kind)) from.channelKinds.push(kind);
     const list = kind === MEMORY ? from.memory : from.port;
     list.push(dst);
@@ -120,6 +130,7 @@ export class Recorder {
     for (const rank of ranks) this.rank(rank, "member of a switch channel");
     if (this.options.strict)
       this.need(new Set(ranks).size === ranks.length, "ranks of a switch channel", ranks, "different ranks");
+    this.spend(ranks.length);
     const ids = ranks.map((rank) => {
       const record = this.ranks[rank] as RankRecord;
       record.switches.push({ buffer, ranks });
@@ -312,6 +323,19 @@ export class Recorder {
 
   // ---- within
 
+  /** @throws InvalidArgumentError for a program that no plan would hold: a slip of a digit should be told, not run out of memory */
+  private spend(amount: number): void {
+    this.numRecorded += amount;
+    const { instances = 1, numRanks } = this.options;
+    if (this.numRecorded * instances > MAX_OPERATIONS)
+      this.need(
+        false,
+        "size of the program",
+        described(`more than ${MAX_OPERATIONS} operations and channels`),
+        `fewer ranks, chunks or instances than ${numRanks} ranks in ${instances} instance${instances === 1 ? "" : "s"} have here`,
+      );
+  }
+
   private rank(rank: number, argument: string): RankRecord {
     // MSCCL++ counts negative ranks from the end, without meaning to.
     const record = this.ranks[rank < 0 && !this.options.strict ? this.ranks.length + rank : rank];
@@ -433,6 +457,7 @@ export class Recorder {
     channel: { readonly kind: number; readonly id: number } | undefined,
     remotes: readonly RawChunk[] | undefined,
   ): void {
+    this.spend(1);
     if (channel !== undefined) {
       const strand = this.strand(rank, strandId);
       if (remotes !== undefined)

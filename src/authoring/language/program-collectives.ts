@@ -22,7 +22,7 @@ export interface ReducingOptions extends CollectiveOptions {
 }
 
 /** More ranks than any plan has: a slip of a digit should be told, not run out of memory. */
-const MAX_RANKS = 65_536;
+const MAX_RANKS = 4096;
 
 /** Refuses what no function of this file has made. */
 export function needCollective(collective: PlanCollective): void {

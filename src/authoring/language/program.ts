@@ -144,6 +144,7 @@ export function program<const Name extends string>(
     failing || (located.recorder?.numOps ?? 0) < MAX_LOCATED ? callSite() : undefined;
   const recorder = new Recorder({
     numRanks: collective.numRanks,
+    instances: planOptions.instances,
     inputChunks: (rank) => chunks[rank]?.input ?? 0,
     outputChunks: (rank) => chunks[rank]?.output ?? 0,
     strict: true,

@@ -3,8 +3,8 @@
  * A kind is loaded when it is first used: a rank loads its own backend only, and `chorale --help` none.
  */
 
-import { InvalidArgumentError, parseSize } from "../../core/index.ts";
-import { oneOf } from "../../core/internal.ts";
+import { parseSize } from "../../core/index.ts";
+import { assignments, oneOf } from "../../core/internal.ts";
 import type { BackendKind } from "../comm/index.ts";
 
 const TABLE = {
@@ -41,17 +41,15 @@ export function parseBackend(text: string, argument = "backend"): BackendName {
 /**
  * Reads `key=value` words of a command line: values are JSON, or text where they are not, and sizes such as `64M` for keys
  * that end in `Bytes`. `launch()` checks them.
- * @throws InvalidArgumentError for a word of another form
+ * @throws InvalidArgumentError for a word of another form, or a key that was given before
  * @example
  * console.log(parseBackendOptions(["devices=[0,2]", "registerBuffers=true"])); // { devices: [0, 2], registerBuffers: true }
  */
 export function parseBackendOptions(words: readonly string[], argument = "--backend-option"): BackendOptions {
-  const entries = words.map((word) => {
-    const at = word.indexOf("=");
-    if (at < 1) throw new InvalidArgumentError(argument, word, "KEY=VALUE, such as devices=[0,2]");
-    const [name, text] = [word.slice(0, at), word.slice(at + 1)];
-    return [name, name.endsWith("Bytes") ? parseSize(text, `${argument} ${name}`) : jsonOrText(text)] as const;
-  });
+  const entries = [...assignments(words, argument, "KEY=VALUE, such as devices=[0,2]")].map(([name, text]) => [
+    name,
+    name.endsWith("Bytes") ? parseSize(text, `${argument} ${name}`) : jsonOrText(text),
+  ]);
   return Object.fromEntries(entries) as BackendOptions;
 }
 
