@@ -32,6 +32,7 @@ import {
   type RankSteps,
   reachesBuffers,
   reduceOpsOf,
+  type Step,
   scratchPeers,
   stepsOf,
 } from "./strand-steps.ts";
@@ -98,6 +99,7 @@ export interface GeneratedKernel {
 }
 
 export const KERNEL_ENTRY = "chorale_plan";
+const DEFAULT_THREADS = 256;
 
 /**
  * Writes the kernel of a plan.
@@ -114,29 +116,12 @@ export const KERNEL_ENTRY = "chorale_plan";
  * blocks // [16, 16]
  */
 export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
-  const { dtype, threads = 256, blocksPerMultiprocessor = 1, blocksPerStrand: team = 1 } = options;
-  if (!Number.isInteger(threads) || threads < 32 || threads > 1024 || threads % 32 !== 0)
-    throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
-  if (!TEAMS.includes(team)) throw new InvalidArgumentError("blocksPerStrand", team, TEAMS.join(", "));
+  const { dtype, threads = DEFAULT_THREADS, blocksPerMultiprocessor = 1, blocksPerStrand: team = 1 } = options;
   requireShape(plan);
   const ops = kernelOps(plan, options);
   const numRanks = plan.ranks.length;
-  let ranks: readonly RankSteps[] = plan.ranks.map(({ rank }) => stepsOf(plan, rank));
-  const unroll = options.unroll ?? unrollOf(ranks, threads * blocksPerMultiprocessor);
-  if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
-    throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
-  const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
-  const likesLines = options.prefersLines === true && takesLines(plan, ranks);
-  const format = usesPackets ? (options.packets ?? (likesLines ? "lines" : "words")) : undefined;
+  const { ranks, unroll, usesPackets, format } = stepsFor(plan, options);
   const hasLines = format === "lines" || format === "sheets";
-  if (hasLines) {
-    if (!takesLines(plan, ranks))
-      throw new InvalidArgumentError("packets", format, `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
-    ranks = ranks.map(({ lowered, strands }) => ({
-      lowered,
-      strands: strands.map((steps) => mergeLines(oneChunkEach(steps))),
-    }));
-  }
   const window = windowLayout(plan);
   const most = (of: (rank: RankSteps) => number) => Math.max(0, ...ranks.map(of));
   const state = stateLayout({
@@ -147,9 +132,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   });
   const isReaching = ranks.map(({ strands }) => strands.some((steps) => steps.some(reachesBuffers)));
   const reaches = isReaching.includes(true);
-  const usesScratch = dataSteps(ranks).some(({ ins, outs }) =>
-    [...ins, ...outs].some(({ buffer }) => buffer === "scratch"),
-  );
+  const usesScratch = dataSteps(ranks).some(hasScratch);
   const relaunches = options.relaunches === true;
   const parts = options.endsAlone !== true;
   // A launch in which nothing but scratch is shared is apart from those that have other slots.
@@ -157,13 +140,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const meets = reaches || !(relaunches || runsAhead);
   const meetsAll = meets && !relaunches;
   const { exact } = shapeOf(plan);
-  const isLocked = ranks.some(({ strands }) =>
-    strands.some((steps) =>
-      steps.some(
-        (step) => step.kind === "acquire" && (step.count > 1 || step.numbers.some((n, i) => i % 2 === 1 && n > 1)),
-      ),
-    ),
-  );
+  const lockSemaphores = ranks.some(({ strands }) => strands.some((steps) => steps.some(takesSeveral)));
   const numbers = new NumberWriter(numRanks);
   const shapes = shapesOf(ranks);
   const writers = shapes.map(
@@ -174,7 +151,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
         numbers,
         exact,
         lines: hasLines,
-        lockSemaphores: isLocked,
+        lockSemaphores,
         hasBuffers: meets,
         meetsAll,
         team,
@@ -186,38 +163,21 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   );
   const bodies = writers.map((writer) => writer.write());
   const blocks = ranks.map(({ strands }) => team * Math.max(1, strands.length));
-  const constants = {
-    NUM_RANKS: numRanks,
-    THREADS: threads,
-    TEAM: team,
-    UNROLL: unroll,
-    BLOCKS_PER_SM: blocksPerMultiprocessor,
-    // Groups of strands cut their ranges at multiples of it.
-    GRANULE: exact ? Math.max(sizeOf(dtype), usesPackets ? 4 : 1) : 16,
-    COUNTER_STRIDE,
-    GREETING_BYTES,
-    WINDOW_COUNTERS: window.counters,
-    WINDOW_GREETINGS: window.greetings,
-    WINDOW_FAREWELLS: window.farewells,
-    WINDOW_BEGUN: window.begun,
-    BLOCK_WORDS,
-    STATE_BLOCKS: state.blocks,
-    STATE_TAKEN: state.taken,
-    STATE_SEMAPHORES: state.semaphores,
-    STATE_BARRIERS: state.barriers,
-    STATE_LOCK: state.lock,
-    STATE_ENDED: state.ended,
-    END_WORDS,
-    STATE_REPORT: state.report,
-  };
   const numSlots = plan.options.useDoubleScratchBuffer ? 2 : 1;
   const { debugTurns } = options;
   const source = [
     ...heading(plan, options, format),
     ...(debugTurns === undefined ? [] : [`#define CHORALE_DEBUG ${debugTurns}u`]),
-    `enum : int {\n${Object.entries(constants)
-      .map(([name, value]) => `  ${name} = ${value},`)
-      .join("\n")}\n};`,
+    constantSource({
+      NUM_RANKS: numRanks,
+      THREADS: threads,
+      TEAM: team,
+      UNROLL: unroll,
+      BLOCKS_PER_SM: blocksPerMultiprocessor,
+      // Groups of strands cut their ranges at multiples of it.
+      GRANULE: exact ? Math.max(sizeOf(dtype), usesPackets ? 4 : 1) : 16,
+      ...layoutConstants(window, state),
+    }),
     ...(team === 1 ? [] : ["#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)"]),
     PRIMITIVES,
     ...(team === 1 ? [] : [TEAM_MEETING]),
@@ -264,6 +224,59 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     usesScratch,
     reachesBuffers: reaches,
   };
+}
+
+/** Checks the options, and writes the steps of all ranks for the form of their packets. @throws InvalidArgumentError */
+function stepsFor(plan: ExecutionPlan, options: CudaOptions) {
+  const { threads = DEFAULT_THREADS, blocksPerMultiprocessor = 1, blocksPerStrand: team = 1 } = options;
+  if (!Number.isInteger(threads) || threads < 32 || threads > 1024 || threads % 32 !== 0)
+    throw new InvalidArgumentError("threads", threads, "a multiple of 32, from 32 to 1024");
+  if (!TEAMS.includes(team)) throw new InvalidArgumentError("blocksPerStrand", team, TEAMS.join(", "));
+  const ranks: readonly RankSteps[] = plan.ranks.map(({ rank }) => stepsOf(plan, rank));
+  const unroll = options.unroll ?? unrollOf(ranks, threads * blocksPerMultiprocessor);
+  if (!Number.isInteger(unroll) || unroll < 1 || unroll > 16)
+    throw new InvalidArgumentError("unroll", unroll, "a whole number from 1 to 16");
+  const usesPackets = sendsPackets(plan) || dataSteps(ranks).some(hasPackets);
+  const likesLines = options.prefersLines === true && takesLines(plan, ranks);
+  const format = usesPackets ? (options.packets ?? (likesLines ? "lines" : "words")) : undefined;
+  if (format === undefined || format === "words") return { ranks, unroll, usesPackets, format };
+  if (!takesLines(plan, ranks))
+    throw new InvalidArgumentError("packets", format, `words: ${plan.name ?? "this plan"} cuts chunks of packets`);
+  const merged = ranks.map(({ lowered, strands }) => ({
+    lowered,
+    strands: strands.map((steps) => mergeLines(oneChunkEach(steps))),
+  }));
+  return { ranks: merged, unroll, usesPackets, format };
+}
+
+const hasScratch = ({ ins, outs }: DataStep) => [...ins, ...outs].some(({ buffer }) => buffer === "scratch");
+
+/** Whether a step takes more of semaphores than one unit of one: strands that do so at once may wait for each other. */
+const takesSeveral = (step: Step) =>
+  step.kind === "acquire" && (step.count > 1 || step.numbers.some((n, i) => i % 2 === 1 && n > 1));
+
+/** Where things lie in windows, and in the state of a rank. */
+const layoutConstants = (window: WindowLayout, state: StateLayout) => ({
+  COUNTER_STRIDE,
+  GREETING_BYTES,
+  WINDOW_COUNTERS: window.counters,
+  WINDOW_GREETINGS: window.greetings,
+  WINDOW_FAREWELLS: window.farewells,
+  WINDOW_BEGUN: window.begun,
+  BLOCK_WORDS,
+  STATE_BLOCKS: state.blocks,
+  STATE_TAKEN: state.taken,
+  STATE_SEMAPHORES: state.semaphores,
+  STATE_BARRIERS: state.barriers,
+  STATE_LOCK: state.lock,
+  STATE_ENDED: state.ended,
+  END_WORDS,
+  STATE_REPORT: state.report,
+});
+
+function constantSource(constants: Readonly<Record<string, number>>): string {
+  const lines = Object.entries(constants).map(([name, value]) => `  ${name} = ${value},`);
+  return `enum : int {\n${lines.join("\n")}\n};`;
 }
 
 function kernelOps(plan: ExecutionPlan, { dtype, op }: CudaOptions): KernelOp[] {

@@ -71,8 +71,6 @@ interface LaunchValues {
   readonly sizes: WindowSizes;
   /** Of every rank. */
   readonly windows: readonly bigint[];
-  /** What preMulSum multiplies with, as the bits of the type that elements are combined in. */
-  readonly scalar?: bigint;
 }
 
 const WORD_AT = Object.fromEntries(LAUNCH_WORDS.map((name, i) => [name, 2 * i])) as Readonly<
@@ -102,7 +100,7 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     packetsSlot: BigInt(sizes.packetsSlot),
     slots: BigInt(sizes.slots),
     packetChunk: BigInt(packetBytes(kernel, chunkBytes)),
-    scalar: values.scalar ?? 0n,
+    scalar: 0n,
     rank: BigInt(values.rank),
     done: 0n,
   };
