@@ -70,7 +70,7 @@ describe(`synthesis campaign (seed ${seed})`, () => {
     const random = randomNumbers(seed);
     const problems: string[] = [];
     const gaps = new Map<string, number>();
-    for (let i = 0; i < count(15, 2000); i++) {
+    for (let i = 0; i < count(10, 2000); i++) {
       // Small ones mostly in the suite: the time goes with the third power of the size.
       const one = isFull || i % 5 === 0 ? randomNetwork(random) : randomNetwork(random, 6, 3);
       const problem = await problemWith(one, gaps).catch((error: Error) => `${error.name}: ${error.message}`);
@@ -94,7 +94,7 @@ describe(`synthesis campaign (seed ${seed})`, () => {
     expect(sources.length).toBeGreaterThan(4);
     const wrong: string[] = [];
     let [numTrue, numBeyond] = [0, 0];
-    for (let i = 0; i < count(300, 10_000); i++) {
+    for (let i = 0; i < count(200, 10_000); i++) {
       const source = pick(sources);
       const changed = mutated(source, random) as Certificate;
       if (JSON.stringify(changed) === JSON.stringify(source)) continue;
@@ -128,7 +128,7 @@ describe(`synthesis campaign (seed ${seed})`, () => {
   it("answers malformed topologies with typed errors, and ends", async () => {
     const random = randomNumbers(seed + 2);
     const wrong: string[] = [];
-    for (let i = 0; i < count(200, 5000); i++) {
+    for (let i = 0; i < count(120, 5000); i++) {
       const isInventory = i % 4 === 0;
       const source: object = isInventory ? presetInventory("hgx-a100-8") : randomNetwork(random, 5, 3).network;
       let value: unknown = source;

@@ -176,10 +176,11 @@ describe("chorale launch", () => {
     expect(never.code).toBe(1);
   });
 
-  it.each([
+  const signals = [
     ["SIGINT", 130],
     ["SIGTERM", 143],
-  ] as const)("leaves nothing behind at %s", async (signal, code) => {
+  ] as const;
+  it.each(spread(signals, 2))("leaves nothing behind at %s", async (signal, code) => {
     let sent = false;
     const run = await chorale(["launch", "-n", "2", ranks("stuck")], (text, kill) => {
       if (sent || text.match(/here/g)?.length !== 2) return;

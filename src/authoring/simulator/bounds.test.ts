@@ -91,7 +91,7 @@ it("no plan beats the cuts of its topology, and no link carries more than its ra
         for (const use of links) expect(use.utilization, use.link).toBeLessThanOrEqual(1 + 1e-9);
       },
     ),
-    { numRuns: Number(process.env["CHORALE_BOUNDS"] ?? 60) },
+    { numRuns: Number(process.env["CHORALE_BOUNDS"] ?? 40) },
   );
 });
 

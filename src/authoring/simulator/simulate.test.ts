@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, it } from "vitest";
+import { spread } from "../../../test/support/spread.ts";
 import {
   composeInventory,
   type Inventory,
@@ -281,12 +282,9 @@ describe("less bandwidth on all links", () => {
   // Seconds of one core, which take longer where other tests share it; all of the library with CHORALE_FULL=1.
   it("is never faster, nor is a larger size, and the same run gives the same trace", { timeout: 120_000 }, () => {
     const all = ALGORITHMS.filter((entry) => entry.legal(16) && entry.name !== "direct-all-to-all-v");
-    const [step, first] =
-      process.env["CHORALE_FULL"] === "1" ? [1, 0] : [4, Number(process.env["CHORALE_SEED"] ?? 0) % 4];
-    const algorithms = all.filter((_, i) => i % step === first);
     const inventory = parseSystem("2x hgx-h100-8 --nic 8xNDR")!;
     const half = [{ kind: "slow-link", link: " -> ", factor: 0.5 }] as const;
-    for (const entry of algorithms) {
+    for (const entry of spread(all, 6)) {
       const plan = compile(entry.make({ numRanks: 16, ranksPerNode: 8 }), { verify: false });
       let before = 0;
       for (const sizeBytes of [2 ** 12, 2 ** 22]) {

@@ -10,7 +10,7 @@ import { inventorySchema } from "../topology/index.ts";
 import { detectOn } from "./detect.ts";
 import { nvmlSnapshotSchema } from "./nvml-snapshot.ts";
 
-const COUNT = 200;
+const COUNT = 120;
 const FIRST_SEED = Number(process.env["CHORALE_FUZZ_SEED"] ?? 1_000_000);
 const fixtures = fileURLToPath(new URL("../../../test/fixtures/machines", import.meta.url));
 

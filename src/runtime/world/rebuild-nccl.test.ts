@@ -12,6 +12,7 @@ import {
   NOTHING_HELD,
   useFakeGpu,
 } from "../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../test/support/spread.ts";
 import { RankFailedError } from "../../core/index.ts";
 import type { WorldEvent } from "./events.ts";
 import { joinWorld } from "./join.ts";
@@ -78,12 +79,13 @@ describe.skipIf(!available)("a world over NCCL (stand-in library, needs g++)", (
     expect(longestMs(events)).toBeLessThan(REBUILD_MS + 8000);
   });
 
-  it.each([
+  const failures = [
     ["a rank that never calls", "idle", /^TimeoutError$/],
     ["mismatched counts", "mismatch", /^MismatchError$/],
     ["an abort in mid-flight", "abort", /^AbortedError$/],
     ["a device that is out of memory", "memory", /^OutOfMemoryError$|^RankFailedError \d 1$/],
-  ] as const)("goes on after %s", { timeout: 90_000 * numRepeats }, async (_, how, error) => {
+  ] as const;
+  it.each(spread(failures, 2))("goes on after %s", { timeout: 90_000 * numRepeats }, async (_, how, error) => {
     const faults = Array.from({ length: numRepeats }, (__, i): Fault => ({ generation: i + 1, rank: 1, how, step: 1 }));
     const { results, events } = await run(faults);
     for (const { rank, generation, errors } of results) {

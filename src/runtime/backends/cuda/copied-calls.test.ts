@@ -2,6 +2,7 @@
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import type { ChoiceDocument } from "../../executor/index.ts";
 
 const USES = [
@@ -24,11 +25,12 @@ const choices: ChoiceDocument = {
 };
 
 describe.skipIf(!available)("calls by copy engines over a stand-in library (needs g++)", () => {
-  it.each([
+  const worlds = [
     ["thread", 2],
     ["thread", 3],
     ["process", 2],
-  ] as const)(
+  ] as const;
+  it.each(spread(worlds, 3))(
     "are right, call by call, in place and from graphs, ranks as %s, %s of them",
     { timeout: 120_000 },
     async (isolation, ranks) => {
@@ -127,7 +129,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     },
   );
 
-  it.each(["thread", "process"] as const)(
+  it.each(spread(["thread", "process"] as const, 2))(
     "keep the order of the stream, groups beside each other, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {
@@ -169,7 +171,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     },
   );
 
-  it.each(["thread", "process"] as const)(
+  it.each(spread(["thread", "process"] as const, 2, 1))(
     "run programs that send through port channels, ranks as %s",
     { timeout: 120_000 },
     async (isolation) => {

@@ -2,16 +2,18 @@
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 
 const available = useFakeGpu();
 
 describe.skipIf(!available)("deadlines of pending calls (needs a C++ compiler)", () => {
-  it.each([
+  const places = [
     ["on the stream", "allReduce", undefined, 300],
     ["held back", "recv", undefined, 300],
     // The group's own deadline, 5000 ms, which forming it has to meet as well, behind a call that has more time.
     ["behind one with a longer deadline", "allReduce", 60_000, undefined],
-  ] as const)("ends a call at its own deadline behind another: %s", async (_, op, first, second) => {
+  ] as const;
+  it.each(spread(places, 2))("ends a call at its own deadline behind another: %s", async (_, op, first, second) => {
     const [found] = await launch({
       ranks: 2,
       backend: "nccl",

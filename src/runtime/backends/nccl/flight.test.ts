@@ -8,6 +8,7 @@ import { launch } from "chorale/world";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { spread } from "../../../../test/support/spread.ts";
 import { controlBytes } from "../../memory/control-layout.ts";
 import { ControlSegment } from "../../memory/control-segment.ts";
 import { LANE_RING } from "../../memory/lanes.ts";
@@ -145,7 +146,7 @@ describe.skipIf(!available)("NCCL's flight recorder (needs a C++ compiler)", () 
     devices.remove();
   };
 
-  it.each(["thread", "process"] as const)(
+  it.each(spread(["thread", "process"] as const, 2))(
     "tells of a stuck %s which call did not end, and how far it came",
     async (how) => {
       const { dumps, report } = await recorded(hang(how));
@@ -211,11 +212,12 @@ describe.skipIf(!available)("NCCL's flight recorder (needs a C++ compiler)", () 
     devices.remove();
   };
 
-  it.each([
+  const receivers = [
     ["thread", false],
     ["process", false],
     ["thread", true],
-  ] as const)("tells of a stuck %s which receive has no send (timings: %s)", async (how, timings) => {
+  ] as const;
+  it.each(spread(receivers, 3))("tells of a stuck %s which receive has no send (timings: %s)", async (how, timings) => {
     const { dumps, report } = await recorded(hangInReceive(how, timings));
     const of = (rank: number) => {
       const entries = dumps[0]?.ranks[rank]?.entries ?? [];

@@ -168,7 +168,7 @@ describe("reduction kernels", () => {
           (ranks, count, outputs, shift, seed) =>
             run({ dtype, op, ranks, count, outputs, shift, fill: randomBits(seed) }),
         ),
-        { numRuns: 25 },
+        { numRuns: 15 },
       );
     },
   );
