@@ -117,6 +117,11 @@ export const PLAN_CASES: readonly SemanticCase[] = [
         comm.run(algorithm("ring-all-reduce").make({ numRanks: 3 }), { input }),
       );
       await refuse("a plan that was not proved", () => comm.run(structuredClone(forTwo.plan()), { input }));
+      await refuse("an output that is the input", () => comm.run(forTwo, { input, output: input }));
+      const longer = new Float32Array(9);
+      await refuse("an output that overlaps the input", () =>
+        comm.run(forTwo, { input: longer.subarray(0, 6), output: longer.subarray(3) }),
+      );
       await works(context, "afterwards", comm);
     },
   },

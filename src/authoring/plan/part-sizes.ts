@@ -107,7 +107,7 @@ export function partBytesOf(plan: ExecutionPlan, rank: number, inputBytes: numbe
       throw new InvalidArgumentError(
         `${name} of rank ${rank}`,
         described(`${bytes} bytes`),
-        `${found * parts} bytes: ${parts} ${what} of ${found}, as the plan's input has`,
+        `${found * parts} bytes, ${parts === 1 ? "" : `${parts} ${what} of ${found}, `}as the plan's input has`,
       );
     }
     found = part;

@@ -150,8 +150,8 @@ export interface Communicator extends AsyncDisposable {
   scatter(data: Data, options?: OutputOptions & RootOptions): Work<Tensor>;
   /**
    * Runs a program of the language, or its plan, on all ranks of the group. `input` and `output` are cut into the parts
-   * and chunks of its collective; in place, the larger of the two is given, under its name. Gives this rank's output;
-   * `undefined` where it has none.
+   * and chunks of its collective. Of a plan in place the larger of the two is given, under its name; those of any other
+   * must not overlap. Gives this rank's output; `undefined` where it has none.
    * @throws PlanError for a program that is wrong, InvalidArgumentError for a plan that was not proved (unless `force`),
    * is for another number of ranks, or cannot do this size, UnsupportedError where the backend runs no plans
    */

@@ -12,7 +12,7 @@ import {
   type RankPlan,
   shapeOf,
 } from "../../authoring/plan/index.ts";
-import { checkReduceOp } from "../../collectives/index.ts";
+import { checkReduceOp, overlaps } from "../../collectives/index.ts";
 import { type DType, holds, InvalidArgumentError, PlanError, type ReduceOp, sizeOf, Tensor } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { checkOptions, type Operand, operand } from "./call.ts";
@@ -202,6 +202,11 @@ function buffersOf(
     }
   }
   if (place === undefined) {
+    // The plan is proved for buffers that are apart: what it writes would change what it, or a peer, has yet to read.
+    if (input !== undefined && output !== undefined && overlaps(input.region, output.region)) {
+      const accepted = "memory apart from the input: the plan is not in place";
+      throw new InvalidArgumentError("output", described("memory that overlaps the input"), accepted);
+    }
     const inputCount = input?.count ?? 0;
     const made = own.output.chunks === 0 ? 0 : (inputCount / partsOf(own.input)) * partsOf(own.output);
     return { inputCount, outputCount: output?.count ?? made, shared: undefined };
