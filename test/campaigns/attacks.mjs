@@ -15,7 +15,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { loadavg, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
-import { connect as connectTls } from "node:tls";
+import { connect as connectTls, createSecureContext } from "node:tls";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { transform } from "esbuild";
@@ -61,7 +61,9 @@ async function makeTls() {
   process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
   const { ca, cert, key } = writeTls(folder, authority);
   const identity = { ca: authority.cert, ...authority.issue("attacker") };
-  return { env: { CHORALE_TLS_CA: ca, CHORALE_TLS_CERT: cert, CHORALE_TLS_KEY: key }, identity };
+  // One for all attackers: to make it takes longer than a handshake.
+  const secureContext = createSecureContext(identity);
+  return { env: { CHORALE_TLS_CA: ca, CHORALE_TLS_CERT: cert, CHORALE_TLS_KEY: key }, identity, secureContext };
 }
 const tls = values.tls ? await makeTls() : undefined;
 
@@ -196,7 +198,8 @@ async function openSocket(port) {
 
 /** A connection of somebody with a certificate. */
 async function openSecure(port) {
-  const socket = connectTls({ ...tls.identity, socket: await openSocket(port), checkServerIdentity: () => undefined });
+  const { secureContext } = tls;
+  const socket = connectTls({ secureContext, socket: await openSocket(port), checkServerIdentity: () => undefined });
   socket.on("error", () => {});
   socket.resume();
   const isReady = new Promise((resolve) => socket.once("secureConnect", resolve).once("close", resolve));

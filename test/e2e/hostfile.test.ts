@@ -123,6 +123,14 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     ]);
   });
 
+  it.skipIf(process.platform !== "linux")("refuses a folder for logs that no file system makes", async () => {
+    const { code, err } = await launch("-n", "1", "--log-dir", "/proc/chorale/logs", at("script.mjs"));
+    expect([code, err]).toEqual([
+      2,
+      expect.stringMatching(/--log-dir is "\/proc\/chorale\/logs"; expected a folder \(ENOENT/),
+    ]);
+  });
+
   it("refuses files that list no hosts, or lines that could be options of ssh", async () => {
     const refusal = async (text: string, ...flags: string[]) => {
       writeFileSync(at("bad"), text);

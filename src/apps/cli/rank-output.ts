@@ -1,8 +1,8 @@
 /** Where the lines of ranks go: to the launcher's output, and to files of each rank. */
-import { appendFileSync, closeSync, mkdirSync, openSync } from "node:fs";
+import { appendFileSync, closeSync, openSync } from "node:fs";
 import { join } from "node:path";
-import { InvalidArgumentError } from "../../core/index.ts";
 import type { OutputLine, OutputStream } from "../../runtime/world/index.ts";
+import { makeOutputFolder } from "./write-output.ts";
 
 const ENDING: Readonly<Record<OutputStream, string>> = { stdout: "out", stderr: "err" };
 
@@ -23,11 +23,7 @@ export class RankOutput {
     this.#folder = folder;
     this.#isPrefixed = isPrefixed;
     if (folder === undefined) return;
-    try {
-      mkdirSync(folder, { recursive: true });
-    } catch (cause) {
-      throw new InvalidArgumentError("--log-dir", folder, `a folder (${(cause as Error).message})`);
-    }
+    makeOutputFolder("--log-dir", folder);
   }
 
   /** Prints a line, and appends it to the rank's file. */

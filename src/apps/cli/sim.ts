@@ -1,5 +1,5 @@
 /** `chorale sim`: times plans on a machine that need not be here, with nccl-tests' columns. */
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, Option } from "commander";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
@@ -44,7 +44,7 @@ import {
 import { type Comparison, compareWithMeasured, printComparison, readMeasured } from "./sim-measured.ts";
 import { type Optimum, optimumOf, renderOptimum } from "./sim-optimum.ts";
 import { loadVariants, type PlanVariant } from "./sim-variants.ts";
-import { writeOutput } from "./write-output.ts";
+import { makeOutputFolder, writeOutput } from "./write-output.ts";
 
 interface Flags extends LibraryFlags {
   readonly topology: string;
@@ -334,7 +334,7 @@ function writeFiles(runs: readonly { plan: ExecutionPlan; results: readonly Simu
   const last = results.at(-1)!;
   if (flags.trace !== undefined) writeOutput("--trace", flags.trace, JSON.stringify(toTrace(plan, last)));
   if (flags.chakra === undefined) return;
-  mkdirSync(flags.chakra, { recursive: true });
+  makeOutputFolder("--chakra", flags.chakra);
   for (const [rank, bytes] of toChakra(plan, last).entries())
     writeOutput("--chakra", join(flags.chakra, `trace.${rank}.et`), bytes);
 }

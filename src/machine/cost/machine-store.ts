@@ -3,11 +3,11 @@
  * version that measured it and the date. The file is read by launchers, never by ranks. It holds data alone; who put a
  * section there says what its `data` means and checks it.
  */
-import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { renameSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus, homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { FormatError } from "../../core/index.ts";
-import { parseStrictJson, readTextFile } from "../../foreign/formats/internal.ts";
+import { makeFolder, parseStrictJson, readTextFile } from "../../foreign/formats/internal.ts";
 
 export const STORE_SCHEMA_VERSION = 1;
 /** Sections of the file. */
@@ -129,7 +129,7 @@ export function writeMachineSection(path: string, name: StoreSection, section: S
     machine: thisMachine(),
     [name]: section,
   };
-  mkdirSync(dirname(path), { recursive: true });
+  makeFolder(dirname(path));
   const draft = `${path}.${process.pid}.tmp`;
   writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`);
   renameSync(draft, path);

@@ -4,9 +4,10 @@
  * addresses and instance ids by stable stand-ins, so that equal ones stay equal.
  */
 import { createHash } from "node:crypto";
-import { mkdir, readdir, readlink, stat, symlink, writeFile } from "node:fs/promises";
-import { dirname, join, posix, resolve } from "node:path";
+import { mkdir, readdir, readlink, symlink, writeFile } from "node:fs/promises";
+import { dirname, join, posix } from "node:path";
 import { InvalidArgumentError } from "../../core/index.ts";
+import { makeFolder } from "../../foreign/formats/internal.ts";
 import type { Inventory } from "../topology/index.ts";
 import { type DetectOptions, detectOn, openMachine } from "./detect.ts";
 import { RECORDED_VARIABLES } from "./environment.ts";
@@ -29,7 +30,12 @@ export async function recordMachine(folder: string, options: RecordOptions = {})
   if (folder === "" || present.length > 0)
     throw new InvalidArgumentError("--record", folder, "a folder that is empty or does not exist");
   const machine = await openMachine(options);
-  await makeFolder(resolve(folder));
+  try {
+    makeFolder(folder);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    throw new InvalidArgumentError("--record", folder, `a folder that can be made (${code ?? message})`);
+  }
   const recording = new Recording(machine);
   await detectOn(recording.machine, options);
   if (options.bothNvidiaSources !== false && options.exec !== false && machine.platform !== "darwin") {
@@ -39,24 +45,6 @@ export async function recordMachine(folder: string, options: RecordOptions = {})
   // What the recording says is the answer, so that what is printed is what will be replayed.
   const { root: _root, tools: _tools, machine: _machine, exec: _exec, ...rest } = options;
   return detectOn(await openMachine({ root: folder }), rest);
-}
-
-/** Makes a folder and those above it one by one: `mkdir` with `recursive` never ends where a file system makes none, as /proc. */
-async function makeFolder(folder: string): Promise<void> {
-  const above = dirname(folder);
-  await mkdir(folder).catch(async (error: NodeJS.ErrnoException) => {
-    if (error.code === "EEXIST" && (await stat(folder)).isDirectory()) return;
-    // ENOENT below a folder that exists is a file system's way to say no.
-    const exists = await stat(above).then(
-      () => true,
-      () => false,
-    );
-    if (error.code !== "ENOENT" || above === folder || exists) {
-      throw new InvalidArgumentError("--record", folder, `a folder that can be made (${error.code ?? error.message})`);
-    }
-    await makeFolder(above);
-    await mkdir(folder);
-  });
 }
 
 type Redact = (text: string) => string;

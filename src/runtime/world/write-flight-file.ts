@@ -1,6 +1,7 @@
 /** Writes what every rank of a generation did last, for `chorale doctor --flight`. */
-import { closeSync, constants, mkdirSync, openSync, renameSync, unlinkSync, writeFileSync } from "node:fs";
+import { closeSync, constants, openSync, renameSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { makeFolder } from "../../foreign/formats/internal.ts";
 import type { FlightDump } from "../comm/index.ts";
 import { culpritOf, type RankFailure } from "./remote-error.ts";
 
@@ -51,7 +52,7 @@ export function recordFlight(
   const folder = process.env[FOLDER_VARIABLE];
   if (!recordsFlight() || folder === undefined) return undefined;
   try {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolder(folder, 0o700);
     const path = join(folder, `flight-${Date.now()}-${process.pid}-${generation}${host}.json`);
     // Under its name only when it is whole: a reader must not find half of it, nor this process's end leave it.
     const part = `${path}.part`;

@@ -3,10 +3,11 @@
  * the source, the architecture and the compiler's version. A file that cannot be read or written costs a compilation, no more.
  */
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import type { Nvrtc } from "../../../foreign/cuda/index.ts";
+import { makeFolder } from "../../../foreign/formats/internal.ts";
 
 /** Where compiled kernels are kept: `$XDG_CACHE_HOME/chorale/cubin`, below `~/.cache` where that is not set. */
 function cubinFolder(): string {
@@ -26,7 +27,7 @@ export function compileCached(
   if (kept !== undefined) return kept;
   const cubin = nvrtc.compile(source, computeCapability);
   try {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
     // Ranks compile the same at once: whole files only, the last one stays.
     const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;
     writeFileSync(temporary, Buffer.concat([sum(cubin), cubin]));

@@ -1,0 +1,22 @@
+/** Folders that are there, that can be made, and that no file system makes. */
+import { statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
+import { makeFolder } from "./make-folder.ts";
+
+const folder = scratchFolder("make-folder");
+
+it("makes a folder and those above it, once or again", () => {
+  const deep = join(folder, "a", "b", "c");
+  for (let i = 0; i < 2; i++) makeFolder(deep, 0o700);
+  expect([deep, join(folder, "a")].map((path) => statSync(path).mode & 0o777)).toEqual([0o700, 0o700]);
+});
+
+it("says what the system says where there can be none, in place of trying without an end", () => {
+  writeFileSync(join(folder, "file"), "");
+  expect(() => makeFolder(join(folder, "file"))).toThrow(/EEXIST/);
+  expect(() => makeFolder(join(folder, "file", "below"))).toThrow(/ENOTDIR/);
+  expect(() => makeFolder("")).toThrow(/ENOENT/);
+  if (process.platform === "linux") expect(() => makeFolder("/proc/no/such")).toThrow(/ENOENT/);
+});
