@@ -64,25 +64,8 @@ async function tune(
   const file = flags.dryRun === true ? undefined : stored.file;
   if (file !== undefined) storeTuning(file, result, version());
   if (flags.json === true) {
-    const { table, fit, rows, skipped, wrong, topology, dtype } = result;
-    printJson(
-      {
-        schemaVersion: 1,
-        machine: thisMachine(),
-        op,
-        backend,
-        ranks,
-        dtype,
-        topology,
-        rows,
-        skipped,
-        wrong,
-        table,
-        fit,
-        file,
-      },
-      2,
-    );
+    const { measurements: _, ...told } = result;
+    printJson({ schemaVersion: 1, machine: thisMachine(), ...told, file }, 2);
   } else print(render(result, file));
   for (const one of result.wrong) printError(`wrong results: ${one}\n`);
   return result.wrong.length > 0 ? EXIT.checkFailed : EXIT.done;
