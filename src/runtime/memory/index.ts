@@ -25,7 +25,7 @@ export { createHostControl, hostSegment, releaseHostControl } from "./host-contr
 export { type JointTurn, MAX_JOINT_RANKS } from "./joint-turn.ts";
 export { COLLECTIVE, COLLECTIVE_RING, LANE_RING, type Lane, oppositeOf, ringOf, sameLane } from "./lanes.ts";
 export type { MappedControl, OpenControl } from "./mapped-segment.ts";
-export { nap, napUntil } from "./nap.ts";
+export { nap, napUntil, pauseUntil } from "./nap.ts";
 export { bytesOf, type GroupKey, laneOf, NOTICE, noticeOf, numberOf } from "./outbox.ts";
 export { machine, makeOwnFolder, removeOwnFolder } from "./owned-files.ts";
 export {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { napUntil } from "./nap.ts";
+import { napUntil, pauseUntil } from "./nap.ts";
 
 describe("napUntil", () => {
   const lookedFor = (numLooks: number, limitMs: number) => {
@@ -18,5 +18,18 @@ describe("napUntil", () => {
     const began = performance.now();
     expect(lookedFor(Number.POSITIVE_INFINITY, 2).isDone).toBe(false);
     expect(performance.now() - began).toBeGreaterThanOrEqual(2);
+  });
+});
+
+describe("pauseUntil", () => {
+  it("lets the event loop run until it hears yes, and gives up at the limit", async () => {
+    let isDone = false;
+    setImmediate(() => {
+      isDone = true;
+    });
+    expect(await pauseUntil(() => isDone, 60_000)).toBe(true);
+    let looks = 0;
+    expect(await pauseUntil(() => ++looks === 2, 0)).toBe(false);
+    expect(looks).toBe(1);
   });
 });

@@ -2,6 +2,7 @@
 
 const bed = new Int32Array(new SharedArrayBuffer(4));
 const NAP_MS = 0.05;
+const PAUSE_MS = 1;
 /** A longer pause between two looks counts as this, ms: the process was stopped, or whom it waits for lacked a core as well. */
 const LONGEST_PAUSE_MS = 10;
 
@@ -27,6 +28,16 @@ export function napUntil(
     const waitedMs = performance.now() - start;
     if (waitedMs >= limitMs) return false;
     if (waitedMs >= spinMs) nap(napMs);
+  }
+  return true;
+}
+
+/** The same from the event loop, which runs in between. */
+export async function pauseUntil(isDone: () => boolean, limitMs: number): Promise<boolean> {
+  const until = performance.now() + limitMs;
+  while (!isDone()) {
+    if (performance.now() >= until) return false;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
   return true;
 }

@@ -6,7 +6,7 @@
 import { AbortedError, sizeOf } from "../../../core/index.ts";
 import { asTensor, type TensorCall } from "../../comm/index.ts";
 import type { RankDevice } from "../../device/index.ts";
-import { part, type Span } from "../../memory/index.ts";
+import { part, pauseUntil, type Span } from "../../memory/index.ts";
 import type { Arrival, CallSequence } from "../../progress/index.ts";
 import { moveType, PIECE_BYTES } from "./move-calls.ts";
 import { type Activity, type EntryParts, SingleCall, SteppedCall } from "./mpi-entry.ts";
@@ -148,10 +148,7 @@ export class PairMessages {
 
   /** Waits until what was sent was received. @returns what is to be said of those who never will */
   async drain(group: string, timeoutMs: number, over: () => boolean): Promise<AbortedError | undefined> {
-    const until = performance.now() + timeoutMs;
-    while (this.sweep() > 0 && !over() && performance.now() < until) {
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
+    await pauseUntil(() => this.sweep() === 0 || over(), timeoutMs);
     if (this.#outgoing.length === 0) return undefined;
     this.#mpi.abandoned.push(...this.#outgoing);
     this.#mpi.gaveUp = true;

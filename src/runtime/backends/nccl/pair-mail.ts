@@ -6,7 +6,7 @@
  */
 import { AbortedError, FormatError } from "../../../core/index.ts";
 import type { Allocation, MemoryPool, PeerMemory, RankDevice } from "../../device/index.ts";
-import type { GroupControl } from "../../memory/index.ts";
+import { type GroupControl, pauseUntil } from "../../memory/index.ts";
 
 interface Outgoing {
   readonly to: number;
@@ -89,12 +89,10 @@ export class PairMail {
     const control = this.#control;
     // No member makes a call after it has said so.
     control.announceClose();
-    const until = performance.now() + timeoutMs;
+    // What is there once all are closing is taken by nobody any more: it may have been just before that.
+    const isLeft = () => control.allClosing && this.sweep() > 0;
     // What a group that failed has sent is not missed.
-    while (this.sweep() > 0 && !control.failed && performance.now() < until) {
-      if (control.allClosing && this.sweep() > 0) break;
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
+    await pauseUntil(() => this.sweep() === 0 || control.failed || isLeft(), timeoutMs);
     const receivers = control.failed ? [] : this.#receivers;
     this.#close();
     if (receivers.length === 0) return undefined;
