@@ -115,6 +115,8 @@ export interface HeldByFakeGpu {
   /** Of memory by handles: handles that were retained, and address ranges. */
   readonly handles: number;
   readonly addresses: number;
+  /** Graphs that executable ones are made of. */
+  readonly templates: number;
 }
 
 /** Nothing held, nothing broken. */
@@ -132,6 +134,7 @@ export const NOTHING_HELD: HeldByFakeGpu = {
   revoked: 0,
   handles: 0,
   addresses: 0,
+  templates: 0,
 };
 
 /** Reads the stand-in's counters in this process, whose threads share them. */

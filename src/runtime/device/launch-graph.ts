@@ -2,6 +2,7 @@
  * One launch of a kernel as a graph: the driver takes half as long to run it as to launch the kernel. Its arguments may change
  * from run to run, which takes a quarter of that again; what was run before keeps those that it had.
  */
+import { ClosedError } from "../../core/index.ts";
 import { CUDA_STATUS, kernelNodesOf } from "../../foreign/cuda/index.ts";
 import { MADE_HERE } from "./construction-key.ts";
 import { type CudaKernel, type KernelArguments, type LaunchShape, launchWords } from "./module.ts";
@@ -10,17 +11,16 @@ import { CudaGraph, type CudaStream } from "./stream.ts";
 const WHAT = "graph of a launch";
 
 export class LaunchGraph {
-  /** What the launch is, which the driver reads when arguments change. */
+  /** What the launch is, and what with: the driver reads both when arguments change. */
   readonly words: BigUint64Array;
+  readonly args: KernelArguments;
   readonly #graph: CudaGraph;
-  /** What the graph was made from: its node is named then. */
-  readonly #source: bigint;
   readonly #change: () => number;
 
-  private constructor(graph: CudaGraph, source: bigint, words: BigUint64Array, change: () => number) {
+  private constructor(graph: CudaGraph, words: BigUint64Array, args: KernelArguments, change: () => number) {
     this.words = words;
+    this.args = args;
     this.#graph = graph;
-    this.#source = source;
     this.#change = change;
   }
 
@@ -35,20 +35,20 @@ export class LaunchGraph {
     const nodes = kernelNodesOf(driver);
     if (nodes === undefined) return undefined;
     const words = launchWords(kernel, shape, args);
-    const [graph, node] = [new BigUint64Array(1), new BigUint64Array(1)];
+    const node = new BigUint64Array(1);
     const check = (symbol: string, status: number) => {
       if (status !== CUDA_STATUS.success) device.fail(symbol, status, WHAT);
     };
     device.activate();
-    check("cuGraphCreate", nodes.cuGraphCreate(graph, 0));
-    const [source = 0n] = graph;
+    const source = device.make("graphSource", (out) => check("cuGraphCreate", nodes.cuGraphCreate(out, 0)));
     try {
       check("cuGraphAddKernelNode_v2", nodes.cuGraphAddKernelNode_v2(node, source, 0n, 0n, words));
       const exec = device.make("graph", (out) => device.call("cuGraphInstantiateWithFlags", WHAT, out, source, 0n));
       const [number, at, place] = [Number(exec), Number(node[0]), Number(driver.addressOf(words))];
       const change = () => nodes.cuGraphExecKernelNodeSetParams_v2(number, at, place);
-      return new LaunchGraph(new CudaGraph(MADE_HERE, device, exec, "graph"), source, words, change);
+      return new LaunchGraph(new CudaGraph(MADE_HERE, device, exec, source), words, args, change);
     } catch (error) {
+      device.ledger?.drop("graphSource", source);
       driver.api.cuGraphDestroy(source);
       throw error;
     }
@@ -56,7 +56,9 @@ export class LaunchGraph {
 
   /** Has later runs take what the arguments are now. @throws NativeError, ClosedError */
   takeArguments(): void {
-    const { device } = this.#graph;
+    const { device, closed } = this.#graph;
+    // As a world ends its graphs are closed first, and plans later.
+    if (closed) throw new ClosedError(WHAT, "was closed");
     device.activate();
     const status = this.#change();
     if (status !== CUDA_STATUS.success) device.fail("cuGraphExecKernelNodeSetParams_v2", status, WHAT);
@@ -69,9 +71,6 @@ export class LaunchGraph {
 
   /** Gives it back; what runs still ends. Idempotent. */
   close(): void {
-    if (this.#graph.closed) return;
-    const { device } = this.#graph;
     this.#graph.close();
-    device.driver.api.cuGraphDestroy(this.#source);
   }
 }

@@ -227,7 +227,7 @@ export class CudaStream extends Handle {
       const exec = this.device.make("graph", (out) =>
         this.device.call("cuGraphInstantiateWithFlags", "graph instantiation", out, graph[0] ?? 0n, 0n),
       );
-      return new CudaGraph(MADE_HERE, this.device, exec, "graph");
+      return new CudaGraph(MADE_HERE, this.device, exec);
     } finally {
       this.device.call("cuGraphDestroy", "graph", graph[0] ?? 0n);
     }
@@ -347,7 +347,25 @@ export class CudaEvent extends Handle {
 
 /** A captured graph, ready to run again and again. */
 export class CudaGraph extends Handle {
+  /** The graph that it was made from, where its nodes are named later. */
+  readonly #source: bigint | undefined;
   #reservedFor: string | undefined;
+
+  /** For the factories of this room: anybody else is refused. */
+  constructor(key: MadeHere, device: CudaDevice, handle: bigint, source?: bigint) {
+    super(key, device, handle, "graph");
+    this.#source = source;
+  }
+
+  /** Frees the graph; what runs still ends. Idempotent. */
+  override close(): void {
+    const { closed } = this;
+    super.close();
+    if (closed || this.#source === undefined) return;
+    this.device.ledger?.drop("graphSource", this.#source);
+    // It is memory of the host: a context that is lost does not free it.
+    this.device.driver.api.cuGraphDestroy(this.#source);
+  }
 
   /**
    * Runs the graph.

@@ -9,12 +9,13 @@
 
 import { Lock } from "./lock.ts";
 
-/** What may be held, in the order in which it is freed. `launches`: the word by which those of a plan are ended. */
+/** What may be held, in the order in which it is freed. `launches`: the word by which those of a plan are ended; `graphSource`: what a graph was made from. */
 export const HELD_KINDS = [
   "launches",
   "communicator",
   "registration",
   "graph",
+  "graphSource",
   "stream",
   "event",
   "module",

@@ -144,6 +144,7 @@ function freeAll(held: readonly Held[], { driver, nccl: { optional } }: Engine):
   const { api } = driver;
   for (const { kind, handle } of held) {
     if (kind === "stream") api.cuStreamDestroy_v2(handle);
+    else if (kind === "graphSource") api.cuGraphDestroy(handle);
     else if (kind === "event") api.cuEventDestroy_v2(handle);
     else if (kind === "module") api.cuModuleUnload(handle);
     else if (kind === "mapping") api.cuIpcCloseMemHandle(handle);
