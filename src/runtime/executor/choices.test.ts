@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { ALGORITHMS } from "../../authoring/algorithms/index.ts";
 import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
 import { loadLibraryPlans } from "./algorithm-names.ts";
@@ -189,6 +189,27 @@ describe("choices", () => {
       "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 4 KiB; shipped 2026-11-29",
     ]);
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
+  });
+
+  it("warns, once, of a table that names what is no algorithm here: the next table serves", () => {
+    const warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
+    try {
+      const old = document({ ...table, rows: [{ fromBytes: 0, use: "long-gone-all-reduce*2" }] });
+      const shipped = document({ ...table, rows: [{ fromBytes: 0, use: "two-shot-kernel" }] });
+      const make = (member: number) => new Choices({ ...place(2), member }, [old, shipped]);
+      const choices = make(0);
+      for (const dtype of ["f32", "f16", "f32"] as const) {
+        expect(choices.choose("all_reduce", dtype, 4).served.label).toBe("two-shot-kernel");
+      }
+      make(1).choose("all_reduce", "f32", 4);
+      expect(warned).toHaveBeenCalledTimes(1);
+      expect(warned).toHaveBeenCalledWith(
+        expect.stringMatching(/"this-machine 2026-01-02".* names long-gone-all-reduce\*2, .*another table serves/),
+        { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_ALGORITHM" },
+      );
+    } finally {
+      warned.mockRestore();
+    }
   });
 
   it.each<[string, (d: Record<string, unknown>) => void]>([

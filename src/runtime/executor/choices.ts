@@ -70,6 +70,8 @@ export interface ChoicePlace {
   readonly numRanks: number;
   readonly topology: string;
   readonly kernels: KernelNames;
+  /** The number of this rank in the group, where several make the same choices: the first one tells of what is wrong. */
+  readonly member?: number;
 }
 
 /** One choice: what serves which sizes. */
@@ -165,6 +167,7 @@ export class Choices {
   readonly #forced = new Map<string, Choice>();
   readonly #listener: ((line: string) => void) | undefined;
   readonly #told = new Set<Choice>();
+  readonly #warned = new Set<string>();
   readonly #hasPrograms: boolean;
 
   /**
@@ -316,8 +319,13 @@ export class Choices {
       const rows = table.rows.map(({ fromBytes, use }) => ({ fromBytes, served: parseServed(use, kernels) }));
       // A file may name what another version had: then the next document serves, on all ranks alike.
       const { numRanks } = this.#place;
-      if (!rows.every(({ served }) => served.kind === "kernel" || isAlgorithmFor(served, collective, numRanks)))
+      const unknown = rows.find(
+        ({ served }) => served.kind !== "kernel" && !isAlgorithmFor(served, collective, numRanks),
+      );
+      if (unknown !== undefined) {
+        this.#warn(`${source} ${date}`, collective, unknown.served.label);
         continue;
+      }
       return rows.map(({ fromBytes, served }, i) => ({
         served,
         fromBytes,
@@ -327,6 +335,19 @@ export class Choices {
       }));
     }
     return undefined;
+  }
+
+  /** Tells, once, of a table that is passed over. */
+  #warn(source: string, collective: CollectiveName, label: string): void {
+    const { backend, numRanks, group } = this.#place;
+    const what = `the table of choices "${source}" for ${collective} on ${backend}`;
+    const text = `${what} names ${label}, which is no algorithm for ${collective} of ${numRanks} ranks here: another table serves. Tune again (chorale tune), or register the algorithm before it is first used`;
+    if (this.#warned.has(text)) return;
+    this.#warned.add(text);
+    // Members of a group find the same: the first one says so.
+    if (this.#place.member === undefined || this.#place.member === 0) {
+      process.emitWarning(`${text} (group ${group})`, { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_ALGORITHM" });
+    }
   }
 
   #tell(collective: CollectiveName | "run", dtype: DType, sizeBytes: number, choice: Choice): void {

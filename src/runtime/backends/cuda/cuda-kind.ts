@@ -50,7 +50,7 @@ function servingOf({ choices }: CudaHandle): Serving {
     choicesOf: ({ group, numRanks, member }, device, interprocess) => {
       const topology = topologyOf(device, interprocess);
       return new Choices(
-        { backend: "cuda", group, numRanks, topology, kernels: KERNELS },
+        { backend: "cuda", group, numRanks, topology, kernels: KERNELS, member },
         documents,
         selectionLog(member),
       );

@@ -34,7 +34,7 @@ export class MeasuredChoices extends Choices {
       date: "in this world",
       tables,
     } as const;
-    super({ backend: "mpi", ...place }, measures ? [measured, ...documents] : documents, selectionLog(me));
+    super({ backend: "mpi", ...place, member: me }, measures ? [measured, ...documents] : documents, selectionLog(me));
     this.measures = measures;
     this.#tables = tables;
     this.#numRanks = place.numRanks;

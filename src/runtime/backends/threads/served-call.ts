@@ -34,7 +34,7 @@ export function choicesOf({ backend, name, size, me, topology, machine }: GroupF
   const documents = machine === undefined ? [SHIPPED_CHOICES] : [machine, SHIPPED_CHOICES];
   if (machine !== undefined) registerStoredPlans(machine);
   // What serves threads best serves processes with the same memory: one set of tables.
-  const place = { backend, tablesOf: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
+  const place = { backend, tablesOf: "threads", group: name, numRanks: size, topology, kernels: KERNELS, member: me };
   return new Choices(place, documents, selectionLog(me));
 }
 
