@@ -36,12 +36,16 @@ export class Bulletin {
 
   /** What all members have told as `number`, this one's too; `undefined` until all have. Read it once. */
   read(number: number): readonly Int32Array[] | undefined {
-    const mark = markOf(number);
+    if (this.#places.some((_, member) => !this.hasTold(member, number))) return undefined;
     const notices = this.#places.map((_, member) => this.#notice(member, number));
-    if (notices.some((at) => Atomics.load(this.#words, at) !== mark)) return undefined;
     const read = notices.map((at) => this.#words.slice(at + 1, at + NOTICE_WORDS));
     writeCount(this.#words, this.#places[this.#member] as number, number + 1);
     return read;
+  }
+
+  /** Whether a member has told notice `number`, which this one has not read yet. */
+  hasTold(member: number, number: number): boolean {
+    return Atomics.load(this.#words, this.#notice(member, number)) === markOf(number);
   }
 
   #notice(member: number, number: number): number {

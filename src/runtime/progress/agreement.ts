@@ -228,6 +228,11 @@ export class Agreement {
   /** Which members have issued the entry's calls, and what each did last. */
   activity(entry: QueueEntry): readonly RankActivity[] {
     const arrival = entry.arrivals[0];
+    return this.activityOf((member) => arrival === undefined || this.#memberArrived(member, arrival));
+  }
+
+  /** What each member did last. @param hasCome whether another member has come to what is waited for */
+  activityOf(hasCome: (member: number) => boolean): readonly RankActivity[] {
     return this.#ranks.map((rank, member) => {
       const last = this.#control.last(member, COLLECTIVE);
       const lastOp =
@@ -235,8 +240,7 @@ export class Agreement {
         last === undefined || last.seq === 0
           ? {}
           : { lastOp: describeWords(last.print.call, last.print.count >>> 0), lastSeq: last.seq - 1 };
-      const arrived = arrival === undefined || member === this.#control.member || this.#memberArrived(member, arrival);
-      return { rank, arrived, ...lastOp };
+      return { rank, arrived: member === this.#control.member || hasCome(member), ...lastOp };
     });
   }
 }

@@ -360,6 +360,10 @@ export class CommunicatorTeardown {
     }
     control.countReclaim();
     napUntil(() => control.allReclaimed || segment.failed, RECLAIM_MS, { spinMs: 0.2 });
+    if (control.allReclaimed) {
+      graphs.release();
+      queue.releaseExposed();
+    }
     control.endTurn(ranks);
     this.#forget(communicator);
     return true;

@@ -56,12 +56,17 @@ interface CopyServingParts {
 export class CopyServing implements Serving {
   readonly slot: PlanSlot;
   readonly #parts: CopyServingParts;
-  readonly #hash: number;
+  /** What is the same of all its calls. */
+  readonly #common: Pick<CopiedCall, "copies" | "label" | "hash" | "kept">;
+  /** The call that was looked at last, which may be looked at many times before it goes. */
+  #last: { readonly of: NcclCall; readonly copied: CopiedCall } | undefined;
 
   constructor(parts: CopyServingParts) {
-    this.slot = parts.slot;
+    const { slot, copies, choice } = parts;
+    const { label } = choice.served;
+    this.slot = slot;
     this.#parts = parts;
-    this.#hash = hashNumbers([...Buffer.from(parts.choice.served.label)]);
+    this.#common = { copies, label, hash: hashNumbers([...Buffer.from(label)]), kept: keptShape(choice.served) };
   }
 
   get kind(): CallKind {
@@ -89,10 +94,12 @@ export class CopyServing implements Serving {
     return true;
   }
 
-  #copied({ dtype, count, send, recv }: NcclCall): CopiedCall {
-    const { copies, choice } = this.#parts;
-    const partBytes = count * sizeOf(dtype);
-    const { label } = choice.served;
-    return { copies, label, hash: this.#hash, input: send, output: recv, partBytes, kept: keptShape(choice.served) };
+  #copied(call: NcclCall): CopiedCall {
+    if (this.#last?.of !== call) {
+      const { dtype, count, send, recv } = call;
+      const copied = { ...this.#common, input: send, output: recv, partBytes: count * sizeOf(dtype) };
+      this.#last = { of: call, copied };
+    }
+    return this.#last.copied;
   }
 }

@@ -28,9 +28,15 @@ function closedGroup(fails: boolean, happens: (what: string) => void, looks: num
     // It was aborted when it failed.
     handle: { comm: undefined, surrender: () => undefined },
     cause: fails ? new Error("failed") : undefined,
+    releaseExposed: () => happens("failed calls' memory"),
   } as unknown as CommQueue;
   control.announceClose();
-  const parts = { queue, graphs: closing("graphs"), plans: closing("plans"), ranks: [0] };
+  const parts = {
+    queue,
+    graphs: { ...closing("graphs"), release: () => happens("graphs' memory") },
+    plans: closing("plans"),
+    ranks: [0],
+  };
   new CommunicatorTeardown(rank).retire(parts as unknown as CommunicatorParts);
 }
 
@@ -39,9 +45,9 @@ describe("a group that is freed", () => {
     [
       "first ends what is on its stream where it failed alone",
       true,
-      ["look", "look", "look", "graphs", "plans", "stream"],
+      ["look", "look", "look", "graphs", "plans", "graphs' memory", "failed calls' memory", "stream"],
     ],
-    ["is idle where it did not", false, ["graphs", "plans", "stream"]],
+    ["is idle where it did not", false, ["graphs", "plans", "graphs' memory", "failed calls' memory", "stream"]],
   ])("%s", (_what, fails, order) => {
     const seen: string[] = [];
     closedGroup(fails, (what) => seen.push(what), 2);

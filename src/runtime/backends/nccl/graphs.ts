@@ -5,7 +5,8 @@
 import { ClosedError, InvalidArgumentError } from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
 import { hashNumbers } from "../../comm/index.ts";
-import type { CudaGraph, CudaStream, DeviceStorage } from "../../device/index.ts";
+import type { Allocation, CudaGraph, CudaStream, DeviceStorage } from "../../device/index.ts";
+import type { CallKind } from "../../progress/index.ts";
 import type { Prepared } from "./prepare.ts";
 
 /** What a graph's calls are. */
@@ -15,15 +16,27 @@ interface Captured {
   /** Hash of the collectives among them, which are the same on all ranks. */
   readonly hash: number;
   readonly numCollectives: number;
+  /** Of its calls: plans of these kinds must stay loaded. */
+  readonly kinds: ReadonlySet<CallKind>;
+  /** Whether other members' graphs copy straight to these tensors, whatever becomes of the call here. */
+  readonly isTold: boolean;
 }
 
 /** Calls that go into a graph, while it is recorded. */
 export class Recording {
   readonly #storages = new Set<DeviceStorage>();
   readonly #prints: number[] = [];
+  readonly #kinds = new Set<CallKind>();
   #numCollectives = 0;
+  #isTold = false;
 
-  add({ arrival, source, target }: Pick<Prepared, "arrival" | "source" | "target">): void {
+  /** @param isTold whether members tell each other where the call's buffers are */
+  add(
+    { arrival, source, target, kind }: Pick<Prepared, "arrival" | "source" | "target" | "kind">,
+    isTold: boolean,
+  ): void {
+    this.#kinds.add(kind);
+    this.#isTold ||= isTold;
     for (const storage of [source, target]) if (storage !== undefined) this.#storages.add(storage);
     if (arrival.lane.kind !== "collective") return;
     this.#numCollectives++;
@@ -36,6 +49,8 @@ export class Recording {
       storages: [...this.#storages],
       hash: hashNumbers(this.#prints),
       numCollectives: this.#numCollectives,
+      kinds: this.#kinds,
+      isTold: this.#isTold,
     };
   }
 }
@@ -43,16 +58,30 @@ export class Recording {
 /** A graph's calls, and what runs them. */
 interface Replayable extends Captured {
   readonly run: (stream: CudaStream) => void;
+  /** What stands in for buffers of its calls. */
+  readonly standIns: readonly Allocation[];
 }
 
 export class CapturedGraphs {
   readonly #graphs = new Map<CudaGraph, Replayable>();
+  readonly #free: (one: Allocation) => void;
+
+  /** @param free takes back what stood in for buffers of a graph's calls */
+  constructor(free: (one: Allocation) => void) {
+    this.#free = free;
+  }
 
   /** Remembers a graph, which from now on runs by `replay` of `group` alone. */
-  add(graph: CudaGraph, captured: Captured, group: string): CudaGraph {
+  add(graph: CudaGraph, captured: Captured, group: string, standIns: readonly Allocation[]): CudaGraph {
     this.#forgetClosed();
-    this.#graphs.set(graph, { ...captured, run: graph.reserve(`replay of ${group}`) });
+    if (captured.isTold) countUses(captured, 1);
+    this.#graphs.set(graph, { ...captured, run: graph.reserve(`replay of ${group}`), standIns });
     return graph;
+  }
+
+  /** Whether a graph that is open has calls of a kind. */
+  uses(kind: CallKind): boolean {
+    return [...this.#graphs].some(([graph, { kinds }]) => !graph.closed && kinds.has(kind));
   }
 
   /**
@@ -78,12 +107,27 @@ export class CapturedGraphs {
     return captured;
   }
 
+  /** Ends the graphs. What they held stays until members' graphs are known to have ended too. */
   close(): void {
     for (const graph of this.#graphs.keys()) graph.close();
-    this.#graphs.clear();
+  }
+
+  /** Gives back what closed graphs held: no member runs one of them. */
+  release(): void {
+    this.#forgetClosed();
   }
 
   #forgetClosed(): void {
-    for (const one of this.#graphs.keys()) if (one.closed) this.#graphs.delete(one);
+    for (const [graph, held] of this.#graphs) {
+      if (!graph.closed) continue;
+      this.#graphs.delete(graph);
+      if (held.isTold) countUses(held, -1);
+      for (const one of held.standIns) this.#free(one);
+    }
   }
+}
+
+/** Memory that is freed while a graph has its address is not handed out again: copies of members may come to it. */
+function countUses({ storages }: Captured, by: 1 | -1): void {
+  for (const { allocation } of storages) allocation.pendingUses += by;
 }

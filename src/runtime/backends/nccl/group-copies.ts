@@ -4,8 +4,8 @@
  * before every such call; a call that is captured meets in the capture, once, and its graph replays with no host work. On the stream
  * stand the copies between two kernels in which ranks meet: before, that outputs may be written; behind, that all has come.
  */
-import { MismatchError } from "../../../core/index.ts";
-import { CudaEvent, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
+import { invariant, MismatchError } from "../../../core/index.ts";
+import { type Allocation, CudaEvent, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import { type LoadedPlan, LocalCopy, type LocalCopyShape, type PlanCopies } from "../../executor/cuda/internal.ts";
 import type { Bulletin } from "../../memory/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
@@ -34,20 +34,28 @@ interface Place {
   readonly output: number;
 }
 
+/** What the others were told of this member's buffers. */
+interface OwnPlace extends Place {
+  readonly inputBytes: number;
+  readonly outputBytes: number;
+}
+
 interface GroupCopiesParts {
   readonly at: RankDevice;
   readonly peers: PeerMemory;
   readonly bulletin: Bulletin;
   readonly member: number;
+  /** The group's: its calls run there. */
+  readonly stream: CudaStream;
 }
 
 export class GroupCopies {
   readonly #parts: GroupCopiesParts;
   /** Calls before which members have met, on all alike. */
   #numMet = 0;
-  /** Of the call that has met and is to be launched next; the own buffers are those that the others were told of. */
+  /** Of the call that has met and is to be launched next. */
   #places: readonly Place[] | undefined;
-  #own: Place | undefined;
+  #own: OwnPlace | undefined;
   /** What a rank keeps to itself is copied beside what it sends and gets. */
   #beside: CudaStream | undefined;
   #local: LocalCopy | undefined;
@@ -55,12 +63,19 @@ export class GroupCopies {
 
   constructor(parts: GroupCopiesParts) {
     this.#parts = parts;
-    this.#standIns = new StandIns(parts.at, parts.peers);
+    this.#standIns = new StandIns(parts.peers, parts.stream);
   }
 
-  /** Loads what calls may need, at a moment when kernels may be loaded. */
+  /** Makes what calls may need, at a moment when kernels may be loaded: calls may be captured. */
   load(): void {
-    this.#local ??= new LocalCopy(this.#parts.at.device);
+    const { device } = this.#parts.at;
+    this.#local ??= new LocalCopy(device);
+    this.#beside ??= CudaStream.create(device);
+  }
+
+  /** Gives out what stands in for buffers of calls that were captured since this was last asked. */
+  takeCaptured(): readonly Allocation[] {
+    return this.#standIns.takeCaptured();
   }
 
   /**
@@ -81,17 +96,19 @@ export class GroupCopies {
     return true;
   }
 
+  /** Whether a member has told the others of the call that is next. */
+  hasTold(member: number): boolean {
+    return this.#parts.bulletin.hasTold(member, this.#numMet);
+  }
+
   /** Puts a call on the stream before which all have met. */
   launch({ copies, input, output, partBytes, kept: shape }: CopiedCall, meeting: LoadedPlan, target: CallTarget): void {
     const { at, member } = this.#parts;
-    const places = this.#places ?? [];
-    const own = places[member]!;
+    const [places, own] = [this.#places, this.#own];
+    invariant(places !== undefined && own !== undefined, "copies are launched of a call that has met");
     this.#places = undefined;
     const stream = target.owner;
-    const [inBytes, outBytes] = (["input", "output"] as const).map((buffer) =>
-      copies.sizeOf(member, buffer, partBytes),
-    );
-    if (own.input !== input) target.copy(own.input, input, inBytes ?? 0);
+    if (own.input !== input) target.copy(own.input, input, own.inputBytes);
     const sent: (readonly [to: number, from: number, sizeBytes: number])[] = [];
     const kept: typeof sent = [];
     for (const { from, to, sizeBytes } of copies.of(member, partBytes)) {
@@ -104,7 +121,7 @@ export class GroupCopies {
         else at.device.call("cuMemcpyDtoDAsync_v2", "copies of a call", to, from, sizeBytes, on.handle);
       }
     };
-    const beside = kept.length > 0 ? this.#besideStream() : undefined;
+    const beside = kept.length > 0 ? this.#beside : undefined;
     if (beside !== undefined) {
       this.#behind(stream, beside);
       copy(kept, beside, shape);
@@ -113,18 +130,13 @@ export class GroupCopies {
     copy(sent, stream);
     if (beside !== undefined) this.#behind(beside, stream);
     meeting.launch(stream, 0, 0, 0, own.output === output ? target.ends : undefined);
-    if (own.output !== output) target.copy(output, own.output, outBytes ?? 0);
+    if (own.output !== output) target.copy(output, own.output, own.outputBytes);
   }
 
   close(): void {
     this.#standIns.close();
     this.#beside?.close();
     this.#local?.close();
-  }
-
-  #besideStream(): CudaStream {
-    this.#beside ??= CudaStream.create(this.#parts.at.device);
-    return this.#beside;
   }
 
   #behind(earlier: CudaStream, later: CudaStream): void {
@@ -142,13 +154,22 @@ export class GroupCopies {
     const words = new Int32Array(TOLD.words);
     words.set([hash, Number(isCaptured), partBytes | 0, Math.floor(partBytes / 2 ** 32)]);
     const reached = copies.reached(member);
-    const named = (buffer: "input" | "output", address: number) => {
+    const [inputBytes, outputBytes] = [
+      copies.sizeOf(member, "input", partBytes),
+      copies.sizeOf(member, "output", partBytes),
+    ];
+    const named = (buffer: "input" | "output", address: number, sizeBytes: number) => {
       if (!reached[buffer]) return address;
-      const told = this.#standIns.of(buffer, address, copies.sizeOf(member, buffer, partBytes), isCaptured);
+      const told = this.#standIns.of(buffer, address, sizeBytes, isCaptured);
       words.set(peers.describe(BigInt(told), 0), TOLD[buffer]);
       return told;
     };
-    this.#own = { input: named("input", input), output: named("output", output) };
+    this.#own = {
+      input: named("input", input, inputBytes),
+      output: named("output", output, outputBytes),
+      inputBytes,
+      outputBytes,
+    };
     return words;
   }
 

@@ -27,6 +27,7 @@ import {
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import { CopyServing, copiesOf } from "./copy-serving.ts";
+import type { CapturedGraphs } from "./graphs.ts";
 import { GroupCopies } from "./group-copies.ts";
 import type { KernelRoom } from "./kernel-room.ts";
 import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
@@ -92,6 +93,8 @@ interface GroupPlansParts {
   readonly member: number;
   readonly size: number;
   readonly room: KernelRoom;
+  /** Those of the group, which plans may be part of. */
+  readonly graphs: Pick<CapturedGraphs, "uses">;
   /** Absent where NCCL serves every collective. */
   readonly choices: Choices | undefined;
 }
@@ -107,6 +110,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   /** Slots that made room: members may still be running them until all have met. */
   readonly #retired: PlanSlot[] = [];
   #copies: GroupCopies | undefined;
+  /** Memory of results that may not go where calls want them at once. */
+  readonly #aparts = new Set<Allocation>();
   readonly #meetings: PlanSlot[] = [];
   /** Nothing waits on it: what ends launches goes there. */
   #aside: CudaStream | undefined;
@@ -284,6 +289,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const { byteLength } = words;
     const device = at.pool.allocate(byteLength * size, stream, "words of a plan");
     const pinned = at.pinned.take(byteLength * size);
+    let isDone = false;
     try {
       new Int32Array(pinned.buffer, member * byteLength, words.length).set(words);
       const [base, own] = [Number(device.address), member * byteLength];
@@ -303,13 +309,15 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       );
       const failure = () => (control.failure === undefined ? undefined : errorOf(control.failure));
       at.device.waiting?.until(() => stream.isDone("opening of a plan"), "opening of a plan", { failure });
+      isDone = true;
       queue.stillOpen();
       return Array.from({ length: size }, (_, other) =>
         new Int32Array(pinned.buffer, other * byteLength, words.length).slice(),
       );
     } finally {
       at.pool.free(device);
-      at.pinned.giveBack(pinned);
+      // What is still to be copied there would overwrite what somebody else has it for.
+      if (isDone) at.pinned.giveBack(pinned);
     }
   }
 
@@ -318,8 +326,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const { completion } = this.#parts.queue.options;
     completion.reached(completion.lastOfKernel);
     for (const slot of this.#retired.splice(0)) {
-      // Calls of it that were taken earlier may stand behind the call that is being opened: they still need it.
-      if (this.#parts.queue.waitsWith(slot.kind)) this.#retired.push(slot);
+      // Calls of it that were taken earlier may stand behind the call that is being opened: they still need it, as graphs do.
+      const { queue, graphs } = this.#parts;
+      if (queue.waitsWith(slot.kind) || graphs.uses(slot.kind)) this.#retired.push(slot);
       else {
         this.#slots.delete(slot.kind);
         slot.close();
@@ -349,6 +358,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#slots.clear();
     this.#retired.length = 0;
     this.#copies?.close();
+    for (const one of this.#aparts) this.#parts.rank.at.pool.free(one);
     this.#aside?.close();
     this.#parts.room.release(this);
   }
@@ -357,8 +367,13 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   #apart(sizeBytes: number, held: Allocation | undefined): Allocation {
     const { rank, queue } = this.#parts;
     if (held !== undefined && held.sizeBytes >= sizeBytes) return held;
-    if (held !== undefined) rank.at.pool.free(held);
-    return rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
+    const made = rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
+    this.#aparts.add(made);
+    if (held !== undefined) {
+      this.#aparts.delete(held);
+      rank.at.pool.free(held);
+    }
+    return made;
   }
 
   #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {
@@ -397,9 +412,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       const shape = this.kernelShape(choice, serving.plan, asked.part * sizeOf(asked.dtype));
       return this.#servingOf(choice, serving, shape, asked, toBytes - 1);
     } catch (error) {
+      if (!(error instanceof UnsupportedError || error instanceof InvalidArgumentError)) throw error;
       // On all members alike: the table is for other ranks than these.
-      if (error instanceof UnsupportedError || error instanceof InvalidArgumentError) return undefined;
-      throw error;
+      this.choices?.refused(choice, error.message);
+      return undefined;
     }
   }
 
@@ -442,7 +458,13 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   get copies(): GroupCopies {
     const { rank, member, queue } = this.#parts;
     const { bulletin } = queue.options.control;
-    this.#copies ??= new GroupCopies({ at: rank.at, peers: rank.peers, bulletin, member });
+    this.#copies ??= new GroupCopies({
+      at: rank.at,
+      peers: rank.peers,
+      bulletin,
+      member,
+      stream: queue.options.stream,
+    });
     return this.#copies;
   }
 

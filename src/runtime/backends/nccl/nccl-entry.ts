@@ -18,6 +18,8 @@ export interface EntryParts extends CommonParts {
   readonly numCalls?: number;
   /** Whether members have told each other what the call needs; of a `single` call, its plan's `meets`. */
   readonly meets?: ((isCaptured: boolean) => boolean) | undefined;
+  /** Whether members were told where the call's buffers are: what they copy there comes whatever becomes of the call here. */
+  readonly isTold?: boolean;
 }
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -30,6 +32,7 @@ export class Entry extends QueueEntry {
   readonly storages: readonly DeviceStorage[];
   readonly numCalls: number;
   readonly meets: EntryParts["meets"];
+  isTold: boolean;
   /** Where the main stream was when the call was taken, of one that was held back. */
   main: MainPoint | undefined = undefined;
 
@@ -41,6 +44,7 @@ export class Entry extends QueueEntry {
     this.target = parts.target;
     this.storages = parts.storages ?? NONE;
     this.numCalls = parts.numCalls ?? 1;
+    this.isTold = parts.isTold ?? false;
     this.meets = parts.meets ?? (parts.single === undefined ? undefined : meetingOf(parts.single));
   }
 

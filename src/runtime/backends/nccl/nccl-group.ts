@@ -7,6 +7,7 @@ import {
   type ChoraleError,
   InvalidArgumentError,
   type Tensor,
+  TimeoutError,
   UnsupportedError,
 } from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
@@ -65,6 +66,8 @@ export class NcclGroup implements GroupDriver {
   readonly #pairs: PairCalls;
   /** What goes into a graph instead of the queue, while one is captured. */
   #recording: Recording | undefined;
+  /** Why members did not meet for a call that is being captured: the group ends with that when the capture has. */
+  #unmet: { readonly error: unknown } | undefined;
 
   constructor(parts: CommunicatorParts) {
     const { rank, queue, group, member } = parts;
@@ -157,8 +160,9 @@ export class NcclGroup implements GroupDriver {
     if (recording === undefined) return this.issuer.push(prepared.parts, call) as PendingWork<Tensor | undefined>;
     this.#checkWarm(prepared.slot.kind, "run");
     const [source, target] = prepared.storages;
-    recording.add({ arrival: prepared.arrival, source, target });
-    this.#meet(prepared.parts.meets, "run", call.timeoutMs);
+    const { arrival, slot, parts } = prepared;
+    recording.add({ arrival, source, target, kind: slot.kind }, parts.meets !== undefined);
+    this.#meet(parts.meets, "run", call.timeoutMs);
     prepared.launch(options.target(this.#queue.handle.comm ?? 0n));
     return this.#recorded(prepared.arrival, "run") as PendingWork<Tensor | undefined>;
   }
@@ -217,14 +221,28 @@ export class NcclGroup implements GroupDriver {
   replay(graph: CudaGraph, timeoutMs: number | undefined): PendingWork<unknown> {
     this.#refuseInOtherCapture();
     if (this.#recording !== undefined) throw notInCapture("replay");
-    const { storages, hash, numCollectives, run: runGraph } = this.parts.graphs.replayable(graph, this.place.group);
+    const {
+      storages,
+      hash,
+      numCollectives,
+      isTold,
+      run: runGraph,
+    } = this.parts.graphs.replayable(graph, this.place.group);
     const arrival = this.sequence.collective(packCall("replay", undefined, undefined, 0), hash, numCollectives);
     const run = () => {
       runGraph(this.stream);
       return 0;
     };
     const numCalls = Math.max(1, numCollectives);
-    const parts: EntryParts = { op: "replay", arrivals: [arrival], run, storages, numCalls, value: () => undefined };
+    const parts: EntryParts = {
+      op: "replay",
+      arrivals: [arrival],
+      run,
+      storages,
+      numCalls,
+      isTold,
+      value: () => undefined,
+    };
     return this.issuer.push(parts, { timeoutMs });
   }
 
@@ -244,11 +262,16 @@ export class NcclGroup implements GroupDriver {
     this.#recording = recording;
     this.#rank.capturing = this;
     try {
-      const graph = this.stream.capture(() => this.sequence.apart(record));
-      return this.parts.graphs.add(graph, recording.captured, this.place.group);
+      const graph = this.stream.capture(() => {
+        this.sequence.apart(record);
+        if (this.#unmet !== undefined) throw this.#unmet.error;
+      });
+      return this.parts.graphs.add(graph, recording.captured, this.place.group, this.parts.plans.copies.takeCaptured());
     } finally {
       this.#recording = undefined;
       this.#rank.capturing = undefined;
+      // What this member told cannot be taken back: others would copy to where it says, in answer to the next call.
+      if (this.#unmet !== undefined) this.#queue.fail(this.#unmet.error);
     }
   }
 
@@ -308,9 +331,10 @@ export class NcclGroup implements GroupDriver {
         "it is computed on the host there: call it outside",
       );
     }
-    recording.add(prepared);
+    const meets = meetingOf(prepared.call);
+    recording.add(prepared, meets !== undefined);
     if (this.#context.registers) keepMemory(prepared);
-    this.#meet(meetingOf(prepared.call), op, call.timeoutMs);
+    this.#meet(meets, op, call.timeoutMs);
     const composed = isComposed(prepared.call, this.#rank.library);
     const status = this.issuer.runCalls([prepared], this.#queue.handle.comm ?? 0n, composed);
     this.#rank.library.check("capture", status, this.#queue.handle.comm);
@@ -320,15 +344,19 @@ export class NcclGroup implements GroupDriver {
   /** Members tell each other what a captured call has to know of them: they all capture it. */
   #meet(meets: EntryParts["meets"], op: string, timeoutMs: number | undefined): void {
     if (meets === undefined) return;
+    if (this.#unmet !== undefined) throw this.#unmet.error;
     const { device } = this.#rank.at;
     const options = { failure: () => this.failure, ...(timeoutMs !== undefined && { timeoutMs }) };
     try {
       // Other groups go on meanwhile: a member may wait for them before it captures.
       device.relaxed(() => device.waiting?.until(() => meets(true), `capture of ${op}`, options));
-    } catch (error) {
-      // What this member told cannot be taken back: others would copy to where it says, in answer to the next call.
-      this.#queue.fail(error);
-      throw error;
+    } catch (caught) {
+      const { copies } = this.parts.plans;
+      const isLate = caught instanceof TimeoutError;
+      const ranks = isLate ? this.#queue.activityOfMembers((member) => copies.hasTold(member)) : [];
+      // The group cannot end here: what that frees and asks, no driver does for a thread that captures.
+      this.#unmet = { error: isLate ? new TimeoutError(caught.op, caught.timeoutMs, ranks) : caught };
+      throw this.#unmet.error;
     }
   }
 

@@ -100,11 +100,12 @@ export class NcclRank implements NcclContext {
     });
     const { member } = control;
     const choices = this.settings.choicesOf?.({ group, numRanks: ranks.length, member });
-    const plans = new GroupPlans({ rank: this, queue, member, size: ranks.length, room: this.#room, choices });
+    const graphs = new CapturedGraphs((one) => this.peers.pool.free(one));
+    const plans = new GroupPlans({ rank: this, queue, member, size: ranks.length, room: this.#room, graphs, choices });
     const parts: CommunicatorParts = {
       rank: this,
       queue,
-      graphs: new CapturedGraphs(),
+      graphs,
       plans,
       group,
       ranks,

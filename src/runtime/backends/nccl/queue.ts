@@ -3,7 +3,7 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
  * ends everything with one cause when something fails.
  */
-import { AbortedError } from "../../../core/index.ts";
+import { AbortedError, type RankActivity } from "../../../core/index.ts";
 import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
 import { errorOf, type Failure, failureOf } from "../../comm/index.ts";
 import { type CallKind, CallQueue, FINISH_MS, mayOvertake, type QueuedWork } from "../../progress/index.ts";
@@ -26,6 +26,8 @@ const MAX_IN_FLIGHT = 512;
 const MAX_CALLS_IN_FLIGHT = 8192;
 /** Calls in graphs that share a mark: the next go to the stream as soon as so many are done. */
 const CALLS_A_MARK = MAX_CALLS_IN_FLIGHT / 4;
+/** Calls in flight from which on none is given whose members meet: each puts some ten copies, kernels and events on the streams. */
+const MAX_MET_IN_FLIGHT = 64;
 /** Calls after which finished ones are looked for while issuing. */
 const HARVEST_EVERY = 64;
 /** How long `then` looks for the end itself before the event loop takes over: most small collectives end within it. */
@@ -44,6 +46,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   /** Calls in flight, those of graphs counted, and how many of them no mark is behind. */
   #numOnStream = 0;
   #numUnmarked = 0;
+  /** Calls that failed when members had been told where their buffers are. */
+  readonly #exposed: Entry[] = [];
   /** A call is on its way to the stream. It may wait for memory, and others be looked at meanwhile: none goes before it. */
   #issuing = false;
 
@@ -74,6 +78,11 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   /** Whether calls of this communicator are on the stream and not known to be done. */
   get inFlight(): boolean {
     return this.running.length > 0;
+  }
+
+  /** What members did last, and which of them have come to something. */
+  activityOfMembers(hasCome: (member: number) => boolean): readonly RankActivity[] {
+    return this.agreement.activityOf(hasCome);
   }
 
   /** Whether a call of a kind is taken and not on the stream yet. */
@@ -219,7 +228,9 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   protected override get isFull(): boolean {
     const { length } = this.running;
-    return length >= MAX_IN_FLIGHT || (length > 1 && this.#numOnStream >= MAX_CALLS_IN_FLIGHT);
+    // A call that is timed has an event before and behind it.
+    const most = this.recorder.timings ? MAX_IN_FLIGHT / 4 : MAX_IN_FLIGHT;
+    return length >= most || (length > 1 && this.#numOnStream >= MAX_CALLS_IN_FLIGHT);
   }
 
   protected mayPass(entry: Entry, blocked: readonly Entry[]): boolean {
@@ -252,8 +263,13 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   }
 
   /** Whether members have told each other what the call needs of them. */
-  #hasMet({ meets }: Entry): boolean {
-    if (meets === undefined || this.guard(() => meets(false)) === true) return true;
+  #hasMet(entry: Entry): boolean {
+    const { meets } = entry;
+    if (meets === undefined) return true;
+    if (this.running.length < MAX_MET_IN_FLIGHT) {
+      entry.isTold = true;
+      if (this.guard(() => meets(false)) === true) return true;
+    }
     this.options.poller.hurry();
     return false;
   }
@@ -400,6 +416,15 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   protected override forget(entry: Entry): void {
     this.order.forget(entry);
+    if (!entry.isTold) return;
+    // Copies of other members may still come: its memory is not handed out again before all are done with the group.
+    entry.countUse(1);
+    this.#exposed.push(entry);
+  }
+
+  /** Lets go of the memory of calls that failed: no member copies there any more. */
+  releaseExposed(): void {
+    for (const entry of this.#exposed.splice(0)) entry.countUse(-1);
   }
 
   /** What NCCL and the driver know to be wrong. */

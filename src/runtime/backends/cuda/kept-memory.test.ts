@@ -1,0 +1,122 @@
+/** What calls and graphs hold as long as others may still use it, and no longer: over the stand-in library. */
+import { launch } from "chorale/world";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+
+/** Makes kernels of a stand-in device go on only every so often, for one test. */
+function slowDown(device: number, everyMs: number): void {
+  process.env["FAKE_CUDA_SLOW_DEVICE"] = String(device);
+  process.env["FAKE_CUDA_SLOW_MS"] = String(everyMs);
+  onTestFinished(() => {
+    delete process.env["FAKE_CUDA_SLOW_DEVICE"];
+    delete process.env["FAKE_CUDA_SLOW_MS"];
+  });
+}
+
+describe.skipIf(!available)("memory that calls and graphs hold on stand-in devices (needs g++)", () => {
+  it("is not handed out again while copies of another member may come to it", { timeout: 120_000 }, async () => {
+    const seen = await launch({
+      ...worldOf(),
+      data: new Int32Array(new SharedArrayBuffer(4)),
+      run: async (world, step) => {
+        const { deviceStorageOf } = await import("chorale/device");
+        const group = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
+        const algorithm = "direct-all-gather@copies";
+        const make = () => world.tensor("i32", [2000]);
+        const addressOf = (one: ReturnType<typeof make>) => deviceStorageOf(one)?.allocation.address;
+        const [x, told, graphed] = [world.tensor("i32", [1000]), make(), make()];
+        const [toldAt, graphedAt] = [addressOf(told), addressOf(graphed)];
+        /** Whether memory at an address is handed out. */
+        const comesAgain = (at: bigint | undefined) =>
+          Array.from({ length: 6 }, () => addressOf(make())).includes(at ?? 0n);
+        await group.allGather(x, { output: told, algorithm });
+        // A graph's: as long as it is open.
+        const graph = group.capture((one) => void one.allGather(x, { output: graphed, algorithm }));
+        deviceStorageOf(graphed)?.free();
+        const found = [comesAgain(graphedAt)];
+        graph.close();
+        group.capture(() => {}).close();
+        found.push(comesAgain(graphedAt));
+        // A call's that the others were told of, and that failed: until all have closed the group.
+        if (world.rank === 1) {
+          while (Atomics.load(step, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+          group.abort("enough");
+        } else {
+          const work = group.allGather(x, { output: told, algorithm });
+          const waits = new Promise((resolve) => setTimeout(resolve, 50));
+          await waits;
+          Atomics.store(step, 0, 1);
+          await work.then(
+            () => undefined,
+            () => undefined,
+          );
+          deviceStorageOf(told)?.free();
+          found.push(comesAgain(toldAt));
+        }
+        await group.close().catch(() => {});
+        if (world.rank === 0) {
+          const until = performance.now() + 60_000;
+          let again = false;
+          while (!again && performance.now() < until) {
+            await new Promise((resolve) => setTimeout(resolve, 20));
+            again = comesAgain(toldAt);
+          }
+          found.push(again);
+        }
+        return found;
+      },
+    });
+    expect(seen).toEqual([
+      [false, true, false, true],
+      [false, true],
+    ]);
+  });
+
+  it("is what the driver takes without blocking, however many calls are made at once", {
+    timeout: 120_000,
+  }, async () => {
+    slowDown(1, 10);
+    process.env["FAKE_CUDA_QUEUE"] = "450";
+    onTestFinished(() => void delete process.env["FAKE_CUDA_QUEUE"]);
+    const seen = await launch({
+      ...worldOf(),
+      run: async (world) => {
+        const { comm, rank } = world;
+        const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
+        world.upload(x, new Int32Array(100).fill(1 + rank));
+        const works = Array.from({ length: 150 }, () =>
+          comm.allGather(x, { output: y, algorithm: "direct-all-gather@copies" }),
+        );
+        for (const work of works) await work;
+        return [world.download(y)[0], world.download(y)[199]];
+      },
+    });
+    expect(seen).toEqual([
+      [1, 2],
+      [1, 2],
+    ]);
+  });
+
+  it("goes back with a group whose results went by way of another buffer", { timeout: 120_000 }, async () => {
+    const seen = await launch({
+      ...worldOf(),
+      run: async (world) => {
+        const x = world.tensor("f32", [64]);
+        const used: number[] = [];
+        for (let i = 0; i < 3; i++) {
+          const group = await world.comm.split(0);
+          if (group === undefined) throw new Error("no group");
+          world.upload(x, new Float32Array(64).fill(1 + world.rank));
+          await group.allReduce(x, { algorithm: "streaming-all-reduce@32.unit1K" });
+          if (world.download(x).some((value) => value !== 3)) throw new Error("wrong");
+          await group.close();
+          // Freed when all members have closed it, and their devices are quiet.
+          for (let at = 0; at < 200; at++) await new Promise((resolve) => setTimeout(resolve, 2));
+          used.push(world.comm.stats().memory?.usedBytes ?? 0);
+        }
+        return used[2] === used[0];
+      },
+    });
+    expect(seen).toEqual([true, true]);
+  });
+});
