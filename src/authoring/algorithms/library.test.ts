@@ -8,7 +8,8 @@ import { ALGORITHMS, type AlgorithmEntry, algorithm } from "./index.ts";
 
 /** CHORALE_FULL=1 tries more numbers, and the large ones of every algorithm: else they are tried of a fifth, which the seed chooses. */
 const choice = Number(process.env["CHORALE_SEED"] ?? 0);
-const hasTurn = (entry: AlgorithmEntry) => isFull || (ALGORITHMS.indexOf(entry) + choice) % 5 === 0;
+const turns = spread(ALGORITHMS, 5);
+const hasTurn = (entry: AlgorithmEntry) => turns.includes(entry);
 const ranksOf = (entry: AlgorithmEntry) => {
   if (isFull) return [2, 3, 4, 5, 6, 7, 8, 15, 16];
   return hasTurn(entry) ? [2, 3, 4, 5, 8, 15] : [2, 3, 4];
