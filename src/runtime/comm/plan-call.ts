@@ -106,10 +106,11 @@ export function checkPlanCall(
   const op = operatorOf(plan, options.op, dtype);
   const buffers = buffersOf(plan, rank, input, output);
   const size = sizeOf(dtype);
+  const named = input === undefined ? "output" : "input";
   const partBytes = partBytesOf(plan, rank, buffers.inputCount * size, buffers.outputCount * size);
   if (partBytes % size !== 0) {
     throw new InvalidArgumentError(
-      "input",
+      named,
       described(`cut into parts of ${partBytes} bytes`),
       `whole elements of ${dtype}, ${size} bytes`,
     );
@@ -120,7 +121,7 @@ export function checkPlanCall(
   const isEmpty = plan.ranks[rank]?.input.chunks === 0 && plan.ranks[rank]?.output.chunks === 0;
   if (!isEmpty && (message < least || message > most)) {
     throw new InvalidArgumentError(
-      "input",
+      named,
       described(`${message} bytes`),
       `${least} to ${most} bytes, which the plan is for`,
     );

@@ -37,7 +37,7 @@ export async function loadLibraryPlans(): Promise<typeof LibraryPlans> {
  * registerAlgorithm({ name: "my-ring", collective: "all_reduce", make: ({ numRanks }) => ringAllReduce({ numRanks }) });
  */
 export function registerAlgorithm(algorithm: RegisteredAlgorithm): void {
-  const { name, collective, make } = algorithm;
+  const { name, collective, make } = Object(algorithm) as RegisteredAlgorithm;
   if (typeof name !== "string" || !/^[a-z][a-z0-9]*(-[a-z0-9]+)*$/.test(name) || name.endsWith("-kernel")) {
     throw new InvalidArgumentError("name", name, "lower-case words joined by hyphens, not ending in -kernel");
   }

@@ -3,7 +3,7 @@
  * and the verifier: ranks load this file when they first need a plan (`algorithm-names.ts`).
  */
 import { ALGORITHMS, type AlgorithmEntry } from "../../authoring/algorithms/index.ts";
-import { compile } from "../../authoring/compiler/index.ts";
+import { compile, type Program } from "../../authoring/compiler/index.ts";
 import { type ExecutionPlan, hashPlan, proofOf } from "../../authoring/plan/index.ts";
 import { provePlan, provePlanOnce } from "../../authoring/verifier/index.ts";
 import type { CollectiveName } from "../../collectives/index.ts";
@@ -66,8 +66,17 @@ function ofLibrary({ served, numRanks, root, collective }: PlanRequest): Serving
 
 function ofProgram({ served, numRanks, root, collective }: PlanRequest, own: RegisteredAlgorithm): ServingPlan {
   const { instances, chunks } = served;
-  const made = own.make({ numRanks, root, instances, ...(chunks === undefined ? {} : { chunks }) });
-  const plan = "plan" in made && typeof made.plan === "function" ? made.plan() : (made as ExecutionPlan);
+  const made: unknown = own.make({ numRanks, root, instances, ...(chunks === undefined ? {} : { chunks }) });
+  const program = Object(made) as Partial<Program>;
+  const plan = typeof program.plan === "function" ? program.plan() : (program as unknown as ExecutionPlan);
+  if (!Array.isArray(plan.ranks)) {
+    const accepted = "a program, or a plan that compile() made";
+    throw new InvalidArgumentError(
+      `what ${own.name} makes`,
+      made instanceof Promise ? described("a promise") : made,
+      accepted,
+    );
+  }
   const found = plan.collective;
   if (found.operation !== collective || plan.ranks.length !== numRanks || found.inPlace || (found.root ?? 0) !== root) {
     const what = `${found.operation} of ${plan.ranks.length} ranks${found.inPlace ? ", in place" : ""}, root ${found.root ?? 0}`;

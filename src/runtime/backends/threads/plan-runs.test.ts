@@ -315,6 +315,20 @@ describe("run on threads", () => {
     }
   });
 
+  it("names the buffer that was given when its size does not fit", async () => {
+    const outcomes = await onRanks(2, async ({ comm, n, load }) => {
+      const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");
+      const plan = algorithm("ring-all-gather").make({ numRanks: n, inPlace: true });
+      const run = async () => comm.run(plan, { output: new Float32Array(5) });
+      return run().then(
+        () => "",
+        (error: Error) => error.message,
+      );
+    });
+    const said = "output is cut into parts of 10 bytes; expected whole elements of f32, 4 bytes";
+    expect(valuesOf(outcomes)).toEqual([said, said]);
+  });
+
   it("gives all memory back when the group closes, and keeps 64 plans at most", async () => {
     const outcomes = await onRanks(2, async ({ comm, backend, n, load }) => {
       const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");

@@ -250,10 +250,16 @@ describe("an algorithm of the program's own", () => {
           collective: "all_reduce",
           make: ({ numRanks }) => ringAllReduce({ numRanks }),
         });
+        registerAlgorithm({
+          name: "late",
+          collective: "all_reduce",
+          make: (async () => lazy({ numRanks: 2 })) as never,
+        });
+        registerAlgorithm({ name: "none", collective: "all_reduce", make: (() => null) as never });
         const x = new Float32Array(100).fill(rank + 1);
         await comm.allReduce(x, { algorithm: "mine" });
         const errors: string[] = [];
-        for (const algorithm of ["lazy", "ring-all-gather"]) {
+        for (const algorithm of ["lazy", "ring-all-gather", "late", "none"]) {
           try {
             await comm.allReduce(x, { algorithm });
           } catch (error) {
@@ -278,6 +284,8 @@ describe("an algorithm of the program's own", () => {
         [
           "lazy: missing-contribution: output[0] of rank 0 lacks input[0] of rank 1; it holds input[0] of rank 0 (and 3 more)",
           "name is "ring-all-gather"; expected a name that no other algorithm has",
+          "what late makes is a promise; expected a program, or a plan that compile() made",
+          "what none makes is null; expected a program, or a plan that compile() made",
         ],
       ]
     `);
