@@ -99,6 +99,8 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
       });
       setting(TASK.numReceives);
       f.if(() => receive(f, member, task, flag, spins, () => leaveAt(STAGE.sent)));
+      isDirect(DIRECT.bring);
+      f.if(() => noteTaken(f, member, task));
       setting(TASK.relays);
       f.if(
         () => {
@@ -377,11 +379,26 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
   });
 }
 
+/**
+ * Notes that all was taken that a member sent: who sends it a message of a gather without data has ended the calls before, and read
+ * the root's message of this one. So these calls acknowledge nothing.
+ */
+function noteTaken(f: FunctionBuilder, member: Local, task: Local): void {
+  const [state, receiver] = f.locals("i32", "i32");
+  const { field } = ringOf(f, task);
+  const states = field(WAY.state);
+  f.get(task).mem("i32.load", TASK.sendTo).tee(receiver).get(member).mem("i32.load", MEMBER.me);
+  f.get(receiver).i32(0).op("i32.ge_s", "select").i32(4).op("i32.shl").get(states).op("i32.add").tee(state);
+  f.get(state).mem("i32.load", RING.sent).mem("i32.store", RING.acknowledged);
+}
+
 /** Counts the messages of a call as taken, and tells their senders now and then. */
 function take(f: FunctionBuilder, task: Local, seq: Local): void {
   const [at, left, peer, state, taken] = f.locals("i32", "i32", "i32", "i32", "i32");
   const { field } = ringOf(f, task, TASK.wayIn);
   const [states, acks, ackStride] = [field(WAY.state), field(WAY.acksOut), field(WAY.ackStride)];
+  const direct = f.local("i32");
+  f.get(task).mem("i32.load", TASK.direct).set(direct);
   f.get(task).mem("i32.load", TASK.receiveList).set(at);
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
   eachPeer(f, at, left, peer, () => {
@@ -389,8 +406,8 @@ function take(f: FunctionBuilder, task: Local, seq: Local): void {
     f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
     f.get(state, seq).mem("i32.store", RING.takenStamp);
     f.get(taken).i32(RING.acknowledgeEvery - 1);
-    f.op("i32.and", "i32.eqz").get(task).mem("i32.load", TASK.direct).i32(DIRECT.take).op("i32.eq", "i32.or");
-    f.get(acks).i32(0).op("i32.ne", "i32.and");
+    f.op("i32.and", "i32.eqz").get(direct).i32(DIRECT.take).op("i32.eq", "i32.or");
+    f.get(direct).i32(DIRECT.bring).op("i32.ne", "i32.and").get(acks).i32(0).op("i32.ne", "i32.and");
     f.if(() => f.get(acks).get(peer, ackStride).op("i32.mul", "i32.add").get(taken).release("i32"));
   });
 }

@@ -169,6 +169,37 @@ describe.each([...spread([2, 3, 5], 3), 9])("small collectives of %i ranks", (n)
     expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => []));
   });
 
+  it("find room in every ring after gathers that acknowledge nothing", async () => {
+    const outcomes = await onRanks(
+      n,
+      async ({ backend, comm, rank }) => {
+        const [large, whole] = [backend.tensor("i32", [1000]), backend.tensor("i32", [1000 * comm.size])];
+        const [small, all] = [backend.tensor("i32", [4]), backend.tensor("i32", [4 * comm.size])];
+        const wrong: string[] = [];
+        const gather = (part: typeof large, into: typeof whole, value: number) => {
+          part.data.fill(value + rank);
+          (rank === 0 ? comm.gather(part, { output: into }) : comm.gather(part)).wait();
+          if (rank === 0 && !into.data.every((x, i) => x === value + Math.floor(i / part.size)))
+            wrong.push(`gather of ${value}`);
+        };
+        // As many without acknowledgements as a ring has messages, and more; then others until it is full, at every place in it.
+        for (let brought = 0; brought < 12; brought++) {
+          for (let i = 0; i < brought; i++) gather(large, whole, 1000 * brought + i);
+          for (let i = 0; i < 21; i++) gather(small, all, 100 * brought + i);
+          for (let i = 0; i < brought; i++) gather(large, whole, 2000 * brought + i);
+          for (let i = 0; i < 19; i++) {
+            if (rank === 0) small.data.fill(i);
+            comm.broadcast(small).wait();
+            if (small.data.some((x) => x !== i)) wrong.push(`broadcast ${i} after ${brought}`);
+          }
+        }
+        return wrong.slice(0, 5);
+      },
+      MANY_CORES,
+    );
+    expect(valuesOf(outcomes)).toEqual(Array.from({ length: n }, () => []));
+  });
+
   it("let a root run ahead of its receivers, but no further than its ring reaches", async () => {
     const outcomes = await onRanks(
       n,
