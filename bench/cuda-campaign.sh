@@ -6,6 +6,8 @@
 # (bench/device-programs), plans/ and beside (bench/mscclpp). The table of all steps is printed last; OUT gets log and rows.
 # The step `confirm` stands for those that look for hangs and wrong results, and needs none of INPUTS on hosts that tables are
 # shipped for: bash bench/cuda-campaign.sh OUT . 560 confirm
+# What no notes in bench/results have of the build at hand is in `unmeasured-1`, `-2` and `-3`, one command each: conformance first.
+# RANKS=4 asks four GPUs, where a step can.
 set -u
 # A host may have none but one that was carried there: then it has to be on the path.
 command -v node >/dev/null || { echo "no node on the path" >&2; exit 3; }
@@ -13,6 +15,12 @@ out=$1 inputs=$2 limit=${3:-560}
 shift 3 2>/dev/null || shift $#
 steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
 [ "$steps" = confirm ] && steps="smi soak-long soak-rooted resizes sizes soak-process faults-thread faults conformance-thread hosts"
+case $steps in
+unmeasured-1) steps="smi conformance-thread conformance copied-thread copied-process programs faults-thread" ;;
+unmeasured-2) steps="faults soak-long soak-process resizes sizes hosts copies calls" ;;
+unmeasured-3) steps="large-thread large-process bf16-long tune tune-copies readme llama" ;;
+esac
+ranks=${RANKS:-2}
 # NVLink multicast stays off: on shared hosts it can put GPUs out of service.
 export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
 export XDG_CACHE_HOME=$PWD/.campaign-cache
@@ -25,14 +33,32 @@ main="all_reduce,all_gather,reduce_scatter" more="all_to_all,broadcast,reduce,ga
 given=
 [ -f "$inputs/choices.json" ] && given="--choices $inputs/choices.json"
 # shellcheck disable=SC2086
-backend() { node bench/cuda-backend.mjs "$@" $given --json; }
+backend() { node bench/cuda-backend.mjs "$@" --ranks "$ranks" $given --json; }
 # shellcheck disable=SC2086
-soak() { node test/campaigns/device-soak.mjs $given --json "$@"; }
+soak() { node test/campaigns/device-soak.mjs --ranks "$ranks" $given --json "$@"; }
+conform() { node dist/apps/conformance/conformance-command.js --backend cuda --ranks "$ranks" "$@"; }
+# Cases of data, of every size by copy engines where an operation has that.
+copied() {
+  cat >"$out/copied.json" <<TABLE
+{ "schemaVersion": 1, "source": "copies", "date": "2026-11-29", "tables": [
+  { "backend": "cuda", "collective": "all_gather", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-all-gather*16@copies.512" }] },
+  { "backend": "cuda", "collective": "all_to_all", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-all-to-all*16@copies.512" }] },
+  { "backend": "cuda", "collective": "broadcast", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-broadcast*16@copies.512" }] },
+  { "backend": "cuda", "collective": "gather", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-gather@copies" }] },
+  { "backend": "cuda", "collective": "scatter", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-scatter*16@copies.512" }] }
+] }
+TABLE
+  store "$out/machine-copies.json" "$out/copied.json" && CHORALE_CHOICES=$out/machine-copies.json conform --only data "$@"
+}
+# Stores a table as this machine's own: in the file, the table.
+store() {
+  node --input-type=module -e 'import { readFileSync } from "node:fs"; const { writeMachineSection } = await import(process.cwd() + "/dist/machine/cost/index.js"); writeMachineSection(process.argv[1], "choices", { chorale: "campaign", date: "2026-11-24", data: JSON.parse(readFileSync(process.argv[2], "utf8")) })' "$1" "$2"
+}
 # This machine's own table, for programs that take none.
 machine() {
   [ -n "$given" ] || return 0
   export CHORALE_CHOICES=$1
-  node --input-type=module -e 'import { readFileSync } from "node:fs"; const { writeMachineSection } = await import(process.cwd() + "/dist/machine/cost/index.js"); writeMachineSection(process.argv[1], "choices", { chorale: "campaign", date: "2026-11-24", data: JSON.parse(readFileSync(process.argv[2], "utf8")) })' "$1" "$inputs/choices.json"
+  store "$1" "$inputs/choices.json"
 }
 run() {
   case $1 in
@@ -56,10 +82,23 @@ run() {
   soak-process) soak --isolation process --graph 2000000 --direct 100000 --racing 100000 --seconds 25 ;;
   # shellcheck disable=SC2086
   resizes) for isolation in thread process; do node bench/cuda-resizes.mjs $isolation $given --json; done ;;
-  faults) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --isolation process --ranks 2 --kills 10 --each 1 --json ;;
-  faults-thread) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --ranks 2 --kills 6 --each 1 --json ;;
-  conformance-thread) machine "$PWD/machine.json" && node dist/apps/conformance/conformance-command.js --backend cuda --ranks 2 ;;
-  conformance) node dist/apps/conformance/conformance-command.js --backend cuda --isolation process --ranks 2 ;;
+  faults) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --isolation process --ranks "$ranks" --kills 10 --each 1 --json ;;
+  faults-thread) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --ranks "$ranks" --kills 6 --each 1 --json ;;
+  conformance-thread) machine "$PWD/machine.json" && conform ;;
+  conformance) conform --isolation process ;;
+  copied-thread) copied ;;
+  copied-process) copied --isolation process ;;
+  large-thread) backend thread --ops all_gather,all_to_all,broadcast,gather,scatter --from 67108864 --to 1073741824 ;;
+  large-process) backend process --ops all_gather,all_to_all,broadcast,gather,scatter --from 67108864 --to 1073741824 ;;
+  bf16-long) backend process --ops $main --dtypes bf16 --to 1073741824 ;;
+  tune-copies) node bin/chorale.mjs tune all_gather -n "$ranks" --backend cuda -b 64M -e 1G --budget 60 --dry-run ;;
+  readme)
+    export CHORALE_CHOICES=$out/machine-readme.json
+    ring=examples/write-a-collective/ring.ts
+    node bin/chorale.mjs check $ring --arg numRanks=2 &&
+      node bin/chorale.mjs tune $ring -n 2 --backend cuda --budget 30 &&
+      node bin/chorale.mjs launch -n 2 --backend cuda examples/write-a-collective/tuned.ts
+    ;;
   # Two hosts of one GPU each, as far as NCCL knows: sockets, no peer access, no shared memory.
   hosts) node test/campaigns/pretended-hosts.mjs --ranks 1 ;;
   # Programs of a user's own, one that reaches buffers and one in packets.
@@ -73,7 +112,7 @@ left_of() { grep -lsaz "^CHORALE_CAMPAIGN=$$-$1\$" /proc/[0-9]*/environ | cut -d
 limit_of() {
   case $1 in
   smi) echo 10 ;; beside) echo 70 ;; thread | process) echo 110 ;; calls) echo 30 ;; executor) echo 45 ;; ours) echo 60 ;;
-  programs*) echo 105 ;; soak) echo 100 ;; soak-long) echo 180 ;; soak-process) echo 50 ;; soak-rooted) echo 80 ;; resizes | sizes) echo 40 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
+  programs*) echo 105 ;; soak) echo 100 ;; soak-long) echo 180 ;; soak-process) echo 50 ;; soak-rooted) echo 80 ;; large-* | bf16-long) echo 120 ;; readme | tune*) echo 90 ;; resizes | sizes) echo 40 ;; llama) echo 110 ;; faults*) echo 120 ;; *) echo 80 ;;
   esac
 }
 for step in $steps; do
@@ -85,8 +124,8 @@ for step in $steps; do
   [ "$most" -gt "$left" ] && most=$left
   begin=$SECONDS
   echo "== $step" >>"$log"
-  export -f run backend machine soak
-  export inputs given main more
+  export -f run backend machine soak conform copied store
+  export inputs given main more ranks out
   CHORALE_CAMPAIGN=$$-$step timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
   status=$?
   # The shell of a step ends before what it started, and a rank leads a group of its own: what is left spins on the GPUs, and
