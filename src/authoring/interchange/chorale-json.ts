@@ -197,6 +197,8 @@ export function planFromJson(json: unknown, where = "plan", ranks?: Iterable<unk
       read.push(deepFreeze(check(rankPlan.safeParse(rank), ["ranks", read.length]) as RankPlan));
     plan = { ...plan, ranks: read };
   }
+  if (plan.ranks.length === 0)
+    throw new FormatError(where, "is empty; a plan has one rank or more", { field: "ranks" });
   plan.ranks.forEach((rank, r) => {
     if (rank.rank !== r) throw new FormatError(where, `is ${rank.rank}, expected ${r}`, { field: `ranks.${r}.rank` });
   });

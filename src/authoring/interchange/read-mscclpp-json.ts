@@ -387,6 +387,7 @@ export function readMscclpp(json: unknown, where = "plan", gpus?: Iterable<unkno
     const node = gpu instanceof Node ? gpu : new Node(gpu, `gpus[${ranks.length}]`, where);
     ranks.push(deepFreeze(readRank(node, ranks.length)));
   }
+  if (ranks.length === 0) root.get("gpus").fail("is empty; a plan has one rank or more");
   const name = root.get("name");
   const inPlace = root.get("inplace").bool();
   const collective = inferCollective(

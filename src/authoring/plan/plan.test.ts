@@ -120,6 +120,7 @@ describe("plans", () => {
     broken.ranks[1]!.rank = 1;
     broken.ranks[0]!.strands[0]!.ops[0]!.kind = "teleport";
     expect(() => planFromJson(broken)).toThrow(/ranks\.0\.strands\.0\.ops\.0/);
+    expect(() => planFromJson({ ...broken, ranks: [] })).toThrow(/ranks: is empty; a plan has one rank or more/);
   });
 });
 
@@ -251,6 +252,10 @@ describe("MSCCL++ files", () => {
     const file = good();
     spoil(file);
     expect(() => readMscclpp(file)).toThrow(message);
+  });
+
+  it("are refused without a rank", () => {
+    expect(() => readMscclpp({ ...good(), gpus: [] })).toThrow(/gpus: is empty; a plan has one rank or more/);
   });
 
   it.each(["__proto__", "constructor"])("are refused with a buffer named %s, and freeze nothing of others", (word) => {
