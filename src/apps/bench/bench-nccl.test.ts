@@ -45,7 +45,9 @@ describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)",
   useFakeGpu();
   const quick = { backend: "nccl", ranks: 2, sizes: [64, 4096], iterations: 3, repeats: 2, warmup: 0 } as const;
 
-  it("measures and checks operations of every kind, in place and apart", { timeout: 120_000 }, async () => {
+  it("measures and checks operations of every kind, in place and apart", {
+    timeout: isFull ? 900_000 : 120_000,
+  }, async () => {
     for (const op of OPERATIONS) {
       const rows = await bench({ ...quick, op, check: true });
       expect([op, ...rows.map((row) => row.wrong)]).toEqual(op === "barrier" ? [op, 0] : [op, 0, 0]);
