@@ -7,7 +7,7 @@
  *
  * A sender is done when its data is in a ring, so roots do not wait for receivers; it waits where a ring is full. A larger part of
  * a scatter stays where it is: its message is its address, and who sent it waits until it was taken. Larger parts of a gather are
- * written to where the root's message says, all at the same time. A call
+ * written to where the root's message says, all at the same time, and need no acknowledgement either. A call
  * does what the member's task says (`TASK` in layout.ts), and keeps how far it is, so that it can be called again with
  * the same arguments after any wait.
  *
