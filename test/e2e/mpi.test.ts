@@ -414,35 +414,58 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
     expect(found).toEqual([true, true, true]);
   });
 
-  it("ends where some ranks gave up a call that MPI holds, of a group that the others are not in", {
-    timeout: 120_000,
-  }, async () => {
+  it.each([
+    ["of a group that the others are not in", "all_reduce"],
+    ["that another one failed before it began", "barrier"],
+  ] as const)("ends where some ranks gave up a call that MPI holds, %s", { timeout: 120_000 }, async (_what, op) => {
     const found = await launch({
       ranks: 3,
       backend: "mpi",
       backendOptions: { choices: "mpi" },
       env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
-      run: async ({ comm, rank }) => {
-        const pair = await comm.split(rank < 2 ? 0 : -1);
-        if (pair === undefined) return "apart";
-        await pair.barrier();
-        const work = pair.allReduce(new Float32Array(2 ** 22));
-        if (rank === 1) {
-          // MPI gets no further with the call while this rank does not look at it.
-          for (const until = performance.now() + 1000; performance.now() < until; );
+      data: { op, folder: join(temporary, op) },
+      run: async ({ comm, rank, data }) => {
+        const { op, folder } = data as { readonly op: string; readonly folder: string };
+        const { existsSync, mkdirSync } = await import("node:fs");
+        const say = (what: string) => mkdirSync(`${folder}/${what}`, { recursive: true });
+        const isSaid = (what: string) => existsSync(`${folder}/${what}`);
+        /** Lets MPI go on meanwhile. */
+        const hear = async (what: string) => {
+          while (!isSaid(what)) await new Promise((resolve) => setTimeout(resolve, 5));
+        };
+        /** MPI gets no further while this rank does not look at it. */
+        const block = (what: string) => {
+          while (!isSaid(what));
+        };
+        const group = op === "barrier" ? comm : await comm.split(rank < 2 ? 0 : -1);
+        if (group === undefined) return "apart";
+        await group.barrier();
+        let work: PromiseLike<unknown>;
+        if (op === "all_reduce") {
+          work = group.allReduce(new Float32Array(2 ** 22));
+          say(`${rank} has called`);
+          if (rank === 1) block("aborted");
+          else await hear("1 has called");
         } else {
-          await new Promise((resolve) => setTimeout(resolve, 300));
-          pair.abort("enough");
+          if (rank !== 0) await hear("0 has called");
+          work = group.barrier();
+          say(`${rank} has called`);
+          if (rank === 0) for (const other of [1, 2]) block(`${other} has called`);
+        }
+        if (rank === 0) {
+          group.abort("enough");
+          say("aborted");
         }
         const how = await Promise.resolve(work).then(
           () => "done",
           (error: Error) => error.message,
         );
-        await pair.close().catch(() => {});
+        await group.close().catch(() => {});
         return how;
       },
     });
-    expect(found).toEqual([expect.stringMatching(/enough/), expect.stringMatching(/enough/), "apart"]);
+    const failed = expect.stringMatching(/enough/);
+    expect(found).toEqual([failed, failed, op === "barrier" ? failed : "apart"]);
   });
 
   it("is launched by chorale: results, by what it measures to be faster, and native output", {

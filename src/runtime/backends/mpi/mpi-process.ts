@@ -14,7 +14,7 @@ import { StagingPool } from "./staging-pool.ts";
 /** Tag of the messages by which a group is made; one group of a rank is made at a time. */
 const GROUP_TAG = 20;
 /** Tag of the messages of ranks that leave without MPI_Finalize. */
-const LEAVE_TAG = 21;
+const LEAVE_TAG = 1;
 /** Room for the largest message about calls (notice-messages.ts), which names a failure. */
 export const MOST_NOTICE_BYTES = 256 * 1024;
 /** How long the last words of a rank that leaves may take, ms. */
@@ -26,6 +26,8 @@ export class MpiProcess {
   readonly size: number;
   /** All processes, apart from what the program may do with MPI_COMM_WORLD itself. */
   readonly comm: number;
+  /** For the end of all processes: what they say then must not meet a call of `comm` that some of them gave up. */
+  readonly #endComm: number;
   readonly requests: RequestPool;
   readonly addresses = new HostAddresses();
   readonly staging = new StagingPool(this.addresses);
@@ -56,8 +58,8 @@ export class MpiProcess {
     this.rank = library.integer("MPI_Comm_rank", (out) => api.MPI_Comm_rank(handles.commWorld, out));
     this.size = library.integer("MPI_Comm_size", (out) => api.MPI_Comm_size(handles.commWorld, out));
     refuseWrongLauncher(library, this.size);
-    this.comm = library.handle("MPI_Comm_dup", (out) => api.MPI_Comm_dup(handles.commWorld, out));
-    library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(this.comm, handles.errorsReturn));
+    this.comm = this.#copyOf(handles.commWorld);
+    this.#endComm = this.#copyOf(this.comm);
     this.requests = new RequestPool(library);
     this.crowded = this.size > availableParallelism();
     process.once("exit", (code) => this.#finalize(code));
@@ -70,13 +72,16 @@ export class MpiProcess {
 
   /** For messages about calls, apart from what calls send: made by all processes together, when one of them asks first. */
   get noticeComm(): number {
-    const { api, handles } = this.library;
-    if (this.#noticeComm === undefined) {
-      const comm = this.library.handle("MPI_Comm_dup", (out) => api.MPI_Comm_dup(this.comm, out));
-      this.library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(comm, handles.errorsReturn));
-      this.#noticeComm = comm;
-    }
+    this.#noticeComm ??= this.#copyOf(this.comm);
     return this.#noticeComm;
+  }
+
+  /** A communicator of the same processes, whose errors are returned. */
+  #copyOf(comm: number): number {
+    const { api, handles } = this.library;
+    const copy = this.library.handle("MPI_Comm_dup", (out) => api.MPI_Comm_dup(comm, out));
+    this.library.check("MPI_Comm_set_errhandler", api.MPI_Comm_set_errhandler(copy, handles.errorsReturn));
+    return copy;
   }
 
   /** Makes the communicator of `ranks`, in that order. All of them call it, and it blocks until they have. */
@@ -124,9 +129,10 @@ export class MpiProcess {
     for (let to = 0; to < this.size; to++) {
       if (to === this.rank) continue;
       const request = this.requests.take();
-      if (api.MPI_Isend(emptyAddress, 0, handles.byte, to, LEAVE_TAG, this.comm, request) === 0) sending.push(request);
+      if (api.MPI_Isend(emptyAddress, 0, handles.byte, to, LEAVE_TAG, this.#endComm, request) === 0)
+        sending.push(request);
     }
-    const from = [abi.anySource, LEAVE_TAG, this.comm] as const;
+    const from = [abi.anySource, LEAVE_TAG, this.#endComm] as const;
     let numOthers = this.size - 1;
     napUntil(() => {
       while (api.MPI_Iprobe(...from, flagAt, abi.statusIgnore) === 0 && flag[0] !== 0) {
@@ -151,7 +157,7 @@ export class MpiProcess {
     const hasCome = (tag: number, comm: number) =>
       api.MPI_Iprobe(abi.anySource, tag, comm, flagAt, abi.statusIgnore) === 0 && flag[0] !== 0;
     const request = this.requests.take();
-    if (api.MPI_Ibarrier(this.comm, request) !== 0) return false;
+    if (api.MPI_Ibarrier(this.#endComm, request) !== 0) return false;
     let areAllHere = false;
     napUntil(() => {
       areAllHere = this.requests.done(request);
@@ -162,7 +168,7 @@ export class MpiProcess {
           if (api.MPI_Recv(room.address, room.bytes.length, handles.byte, ...from) !== 0) break;
         }
       }
-      return areAllHere || hasCome(LEAVE_TAG, this.comm);
+      return areAllHere || hasCome(LEAVE_TAG, this.#endComm);
     }, Number.POSITIVE_INFINITY);
     return areAllHere;
   }
