@@ -82,9 +82,11 @@ export class PlanGraphs {
     this.#isFull = graph === undefined || this.#graphs.length === MOST_GRAPHS;
   }
 
+  /** Moves a graph to the end, with no new array: sizes that come by chance do it in every call. */
   #use(one: LastLaunch, at: number): void {
-    if (at === this.#graphs.length - 1) return;
-    this.#graphs.splice(at, 1);
-    this.#graphs.push(one);
+    const graphs = this.#graphs;
+    const last = graphs.length - 1;
+    for (let i = at; i < last; i++) graphs[i] = graphs[i + 1] as LastLaunch;
+    graphs[last] = one;
   }
 }
