@@ -1,4 +1,4 @@
-/** Folders that are there, that can be made, and that no file system makes. */
+/** Folders that are there, that can be made, and that the file system does not allow. */
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
@@ -13,7 +13,7 @@ it("makes a folder and those above it, once or again", () => {
   expect([deep, join(folder, "a")].map((path) => statSync(path).mode & 0o777)).toEqual([0o700, 0o700]);
 });
 
-it("says what the system says where there can be none, in place of trying without an end", () => {
+it("reports the system's error where no folder can be made, instead of trying forever", () => {
   writeFileSync(join(folder, "file"), "");
   expect(() => makeFolder(join(folder, "file"))).toThrow(/EEXIST/);
   expect(() => makeFolder(join(folder, "file", "below"))).toThrow(/ENOTDIR/);

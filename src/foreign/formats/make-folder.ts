@@ -3,8 +3,8 @@ import { mkdirSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 
 /**
- * Makes a folder and those above it, unless they are there. Node's `mkdir` with `recursive` never returns where a file system
- * makes none, as /proc.
+ * Makes a folder and those above it, unless they are there. Node's `mkdir` with `recursive` never returns on file
+ * systems that allow none, such as /proc.
  * @throws the system's error
  */
 export function makeFolder(folder: string, mode = 0o777): void {

@@ -26,7 +26,7 @@ export class MpiProcess {
   readonly size: number;
   /** All processes, apart from what the program may do with MPI_COMM_WORLD itself. */
   readonly comm: number;
-  /** For the end of all processes: what they say then must not meet a call of `comm` that some of them gave up. */
+  /** For the end of all processes: a message on `comm` could be matched with a call that another process gave up. */
   readonly #endComm: number;
   readonly requests: RequestPool;
   readonly addresses = new HostAddresses();
@@ -35,7 +35,7 @@ export class MpiProcess {
   crowded: boolean;
   /** What MPI may still write to or read from, since its calls can be given up but not taken back. */
   readonly abandoned: unknown[] = [];
-  /** A rank is dead, as all of them have heard or will: MPI_Finalize would wait for it for ever. */
+  /** A rank is dead, as all of them have heard or will: MPI_Finalize would wait for it forever. */
   hasLost = false;
   /** Calls were given up here that MPI may still wait for. Others need not know of it: they may have failed before such a call. */
   gaveUp = false;
@@ -65,7 +65,7 @@ export class MpiProcess {
     process.once("exit", (code) => this.#finalize(code));
   }
 
-  /** Whether MPI_Finalize could last for ever, and what MPI holds cannot be freed. */
+  /** Whether MPI_Finalize might never return, and what MPI holds cannot be freed. */
   get broken(): boolean {
     return this.hasLost || this.gaveUp;
   }
@@ -109,7 +109,7 @@ export class MpiProcess {
     this.library.withHandle("MPI_Comm_free", comm, (place) => this.library.api.MPI_Comm_free(place));
   }
 
-  /** Waits for the others in MPI, as launchers want it, unless that could last for ever. */
+  /** Waits for the others in MPI, as launchers want it, unless that might never return. */
   #finalize(code: number): void {
     if (this.library.integer("MPI_Finalized", (out) => this.library.api.MPI_Finalized(out)) !== 0) return;
     if (this.hasLost || this.numWorlds > 0 || (process.exitCode ?? code) !== 0) return;
