@@ -110,11 +110,16 @@ describe.skipIf(!available)("memory that calls and graphs hold on stand-in devic
           await group.allReduce(x, { algorithm: "streaming-all-reduce@32.unit1K" });
           if (world.download(x).some((value) => value !== 3)) throw new Error("wrong");
           await group.close();
-          // Freed when all members have closed it, and their devices are quiet.
-          for (let at = 0; at < 200; at++) await new Promise((resolve) => setTimeout(resolve, 2));
-          used.push(world.comm.stats().memory?.usedBytes ?? 0);
+          const bytes = () => world.comm.stats().memory?.usedBytes ?? 0;
+          const [most = Number.POSITIVE_INFINITY] = used;
+          // Freed when all members have closed it, and their devices are quiet: soon after, or never.
+          const until = performance.now() + (i === 0 ? 400 : 30_000);
+          while ((i === 0 || bytes() > most) && performance.now() < until) {
+            await new Promise((resolve) => setTimeout(resolve, 2));
+          }
+          used.push(bytes());
         }
-        return used[2] === used[0];
+        return used.every((one) => one <= (used[0] ?? 0));
       },
     });
     expect(seen).toEqual([true, true]);
