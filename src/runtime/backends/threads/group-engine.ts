@@ -456,7 +456,7 @@ export class GroupEngine implements Pumpable {
       const last = this.flight.lastOf(rank);
       if (work.run !== undefined && work.phase >= PHASE.finishing) {
         const strands = this.plans.waiting(work.run.plan, work.run.block, r);
-        if (strands.length > 0) return { rank, arrived: false, strands };
+        if (strands.length > 0) return { rank, arrived: true, strands };
       }
       const arrived = r === this.me || (work.peer === -1 ? this.#arrived(r, work) : work.peer !== r);
       if (last === undefined) return { rank, arrived };

@@ -42,5 +42,7 @@ it("says where the strands stand of a run that hangs, though none had begun", as
     ),
   );
   expect(error).toBeInstanceOf(TimeoutError);
-  expect((error as TimeoutError).message).toMatch(/missing: ranks \[0\][\s\S]*rank 0 strand 0 at op \d+, wait/);
+  expect((error as TimeoutError).message).toMatch(
+    /arrived: ranks \[0, 1\], missing: ranks \[\][\s\S]*rank 0 strand 0 at op \d+, wait/,
+  );
 });
