@@ -113,8 +113,12 @@ export class MpiProcess {
   #finalize(code: number): void {
     if (this.library.integer("MPI_Finalized", (out) => this.library.api.MPI_Finalized(out)) !== 0) return;
     if (this.hasLost || this.numWorlds > 0 || (process.exitCode ?? code) !== 0) return;
-    if (!this.gaveUp && this.#haveAllCome()) this.library.api.MPI_Finalize();
-    else this.#leave();
+    try {
+      if (!this.gaveUp && this.#haveAllCome()) this.library.api.MPI_Finalize();
+      else this.#leave();
+    } catch {
+      // Ranks are gone whose launcher says so. The exit code is this rank's own, and not that of MPI's errors over them.
+    }
   }
 
   /**
