@@ -90,7 +90,7 @@ it("tells a program 64 refusals at most that it has not heard of", PATIENCE, asy
     await expect.poll(() => sockets.every(({ destroyed }) => destroyed), PATIENCE).toBe(true);
   };
   await noise(100);
-  // A connection whose end is not told comes after all refusals.
+  // Each is told, if it is, before its connection ends.
   await expect.poll(() => of("refused").length, PATIENCE).toBe(64);
   Atomics.sub(unheard, 0, 64);
   await noise(10);
