@@ -3,7 +3,7 @@ import { expect } from "vitest";
 import type { DType } from "../../src/core/index.ts";
 import { ColumnMessages } from "../../src/runtime/hosts/column-messages.ts";
 import { type HostLayout, layoutOf, ownRow } from "../../src/runtime/hosts/host-layout.ts";
-import { createHostMemory, HostMemory, PIECE_BYTES } from "../../src/runtime/hosts/host-memory.ts";
+import { createHostMemory, HostMemory, PIECE_BYTES, type ReduceHelper } from "../../src/runtime/hosts/host-memory.ts";
 import { HostPlace } from "../../src/runtime/hosts/host-place.ts";
 import { createHostTensors, HostTensors } from "../../src/runtime/hosts/host-tensors.ts";
 import type { PieceCallParts } from "../../src/runtime/hosts/piece-call.ts";
@@ -55,8 +55,8 @@ export class Members {
     this.places = this.group(pieceBytes);
   }
 
-  /** One more group of the same ranks. */
-  group(pieceBytes: number = PIECE_BYTES.plain): readonly HostPlace[] {
+  /** One more group of the same ranks. @param helper of all of them */
+  group(pieceBytes: number = PIECE_BYTES.plain, helper?: ReduceHelper): readonly HostPlace[] {
     const arenas = (this.layouts[0]?.hosts ?? []).map((row) => createHostMemory(row.length, pieceBytes, folder));
     this.paths.push(...arenas.map(({ path }) => path));
     return this.layouts.map((layout, rank) => {
@@ -68,6 +68,7 @@ export class Members {
         maxInputs: this.layouts.length,
         pieceBytes,
         tensors: this.#areShared[rank] === true ? this.tensors[rank] : undefined,
+        helper,
       });
       memory.sharesTensors = memory.hasTensors;
       this.#memories.push(memory);

@@ -10,7 +10,7 @@ import { HostAddresses } from "../memory/index.ts";
 import { ColumnMessages } from "./column-messages.ts";
 import { hostMark } from "./host-identity.ts";
 import { type HostLayout, layoutOf, layoutText } from "./host-layout.ts";
-import { type HostMemory, PIECE_BYTES, pieceBytesFor } from "./host-memory.ts";
+import { type HostMemory, PIECE_BYTES, pieceBytesFor, type ReduceHelper } from "./host-memory.ts";
 import { HostPlace } from "./host-place.ts";
 import type { PieceCallParts } from "./piece-call.ts";
 import { barrierPieces, broadcastPieces } from "./piece-moves.ts";
@@ -342,6 +342,36 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     expect(mine.keepsTensors).toBe(true);
     expect(mine.whereAllFind(new HostAddresses().span(lent), lent.byteLength)).toBe(0);
     expect(all.tensors[0]?.room?.allocate(2 ** 20)).toBeUndefined();
+  });
+
+  it("end their own threads' writes before they wait for those of others that fail as well", () => {
+    members = new Members(["a", "a"]);
+    const all = members;
+    const calls: string[] = [];
+    const made: ((isMade: boolean) => void)[] = [];
+    const helper: ReduceHelper = {
+      reduce(_memory, _job, _bytes, done) {
+        made.push(done);
+        return true;
+      },
+      finish: () => void calls.push("finish"),
+      forget: () => {},
+    };
+    const [mine, theirs] = all.group(PIECE_BYTES.plain, helper).map(({ memory }) => memory) as [HostMemory, HostMemory];
+    for (const memory of [mine, theirs]) {
+      expect(memory.beginWrite()).toBe(true);
+      memory.reduceBeside(
+        () => expect.unreachable("the helper makes none ready"),
+        2 ** 20,
+        () => void calls.push("made"),
+      );
+    }
+    mine.withdraw();
+    theirs.withdraw();
+    // The first one waited in vain for a rank that this thread was to run only then.
+    expect(all.tensors.map(({ isKept }) => isKept)).toEqual([true, false]);
+    for (const done of made) done(true);
+    expect(calls).toEqual(["finish", "finish"]);
   });
 
   it.each(["all_reduce", "all_gather", "reduce", "broadcast"] as const)(

@@ -134,7 +134,7 @@ export class HostMemory {
   readonly #arena: SharedArena;
   readonly #memory: WasmMemory;
   readonly #helper: ReduceHelper | undefined;
-  #isClosed = false;
+  #isOver = false;
   readonly #bytes: Uint8Array;
   readonly #words: Int32Array;
   readonly #members: number;
@@ -261,8 +261,18 @@ export class HostMemory {
    * into them when this returns.
    */
   withdraw(): void {
-    if (!this.#writers.close(this.#lineOf(this.#me), MOST_WRITE_MS)) this.#tensors?.keep();
+    const line = this.#lineOf(this.#me);
+    this.#writers.close(line, 0);
+    // This rank's own writes end first: two ranks that fail together would otherwise wait for each other.
+    this.#endWrites();
+    if (!this.#writers.close(line, MOST_WRITE_MS)) this.#tensors?.keep();
+  }
+
+  /** Ends what other threads make for this group. What follows that comes no more. */
+  #endWrites(): void {
+    this.#isOver = true;
     this.#helper?.finish();
+    while (this.#numWrites > 0) this.endWrite();
   }
 
   /** Writes into tensors that others lend, unless one has left the call. @returns whether it did */
@@ -318,16 +328,13 @@ export class HostMemory {
    */
   reduceBeside(job: (thread: number) => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
     const ended = (isMade: boolean) => {
-      if (!this.#isClosed) done(isMade);
+      if (!this.#isOver) done(isMade);
     };
     return this.#helper?.reduce(this.#memory, job, bytes, ended) === true;
   }
 
   close(): void {
-    this.#isClosed = true;
-    this.#helper?.finish();
-    // What follows a write that another thread was making comes no more.
-    while (this.#numWrites > 0) this.endWrite();
+    this.#endWrites();
     this.#helper?.forget(this.#memory);
     removeSharedArena(this.#arena);
     this.#unmap();
