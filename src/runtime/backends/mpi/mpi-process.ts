@@ -7,7 +7,7 @@ import { isMainThread } from "node:worker_threads";
 import { UnavailableError, UnsupportedError } from "../../../core/index.ts";
 import { launchedBy, type MpiLibrary, requireMpi } from "../../../foreign/mpi/index.ts";
 import type { HostActivity } from "../../hosts/index.ts";
-import { emptyAddress, HostAddresses, napUntil } from "../../memory/index.ts";
+import { emptyAddress, HostAddresses, napUntil, type Span } from "../../memory/index.ts";
 import { RequestPool } from "./request-pool.ts";
 import { StagingPool } from "./staging-pool.ts";
 
@@ -19,6 +19,8 @@ const LEAVE_TAG = 1;
 export const MOST_NOTICE_BYTES = 256 * 1024;
 /** How long the last words of a rank that leaves may take, ms. */
 export const LAST_WORDS_MS = 2000;
+/** For messages that say nothing but that they have come. */
+const NO_ROOM: Span = { address: emptyAddress, bytes: new Uint8Array(0) };
 
 export class MpiProcess {
   readonly library: MpiLibrary;
@@ -44,6 +46,11 @@ export class MpiProcess {
   /** Worlds of several hosts that it has joined. */
   numJoined = 0;
   #noticeComm: number | undefined;
+  /** Where MPI says whether a message has come. */
+  readonly #flag = new Int32Array(new ArrayBuffer(4));
+  readonly #flagAt = this.addresses.of(this.#flag);
+  /** Ranks that have said that they leave without MPI_Finalize. */
+  #numLeft = 0;
   /** Collectives under way that go on without MPI too: a thread that waits in one group goes on with those of the others. */
   readonly hostActivities = new Set<HostActivity>();
 
@@ -109,6 +116,23 @@ export class MpiProcess {
     this.library.withHandle("MPI_Comm_free", comm, (place) => this.library.api.MPI_Comm_free(place));
   }
 
+  /**
+   * Receives what has come with a tag, from whomever, one message after another.
+   * @param take hears of each that is in `room` now
+   * @throws NativeError
+   */
+  receiveAll(tag: number, comm: number, { address, bytes }: Span, take?: () => void): void {
+    const { api, abi, handles } = this.library;
+    for (;;) {
+      const probed = api.MPI_Iprobe(abi.anySource, tag, comm, this.#flagAt, abi.statusIgnore);
+      this.library.check("MPI_Iprobe", probed);
+      if (this.#flag[0] === 0) return;
+      const from = [abi.anySource, tag, comm, abi.statusIgnore] as const;
+      this.library.check("MPI_Recv", api.MPI_Recv(address, bytes.length, handles.byte, ...from));
+      take?.();
+    }
+  }
+
   /** Waits for the others in MPI, as launchers want it, unless that might never return. */
   #finalize(code: number): void {
     if (this.library.integer("MPI_Finalized", (out) => this.library.api.MPI_Finalized(out)) !== 0) return;
@@ -126,9 +150,7 @@ export class MpiProcess {
    * One that still moves data of a call which was given up here would crash over the memory of a process that is gone.
    */
   #leave(): void {
-    const { api, abi, handles } = this.library;
-    const flag = new Int32Array(new ArrayBuffer(4));
-    const flagAt = this.addresses.of(flag);
+    const { api, handles } = this.library;
     const sending: number[] = [];
     for (let to = 0; to < this.size; to++) {
       if (to === this.rank) continue;
@@ -136,15 +158,10 @@ export class MpiProcess {
       if (api.MPI_Isend(emptyAddress, 0, handles.byte, to, LEAVE_TAG, this.#endComm, request) === 0)
         sending.push(request);
     }
-    const from = [abi.anySource, LEAVE_TAG, this.#endComm] as const;
-    let numOthers = this.size - 1;
     napUntil(() => {
-      while (api.MPI_Iprobe(...from, flagAt, abi.statusIgnore) === 0 && flag[0] !== 0) {
-        if (api.MPI_Recv(emptyAddress, 0, handles.byte, ...from, abi.statusIgnore) !== 0) return true;
-        numOthers--;
-      }
+      this.#hearLeavers();
       while (sending.length > 0 && this.requests.done(sending.at(-1) ?? 0)) sending.pop();
-      return numOthers <= 0 && sending.length === 0;
+      return this.#numLeft >= this.size - 1 && sending.length === 0;
     }, LAST_WORDS_MS);
   }
 
@@ -154,27 +171,22 @@ export class MpiProcess {
    * @returns whether they are; not where one leaves without
    */
   #haveAllCome(): boolean {
-    const { api, abi, handles } = this.library;
     const room = this.addresses.fresh(MOST_NOTICE_BYTES);
-    const flag = new Int32Array(new ArrayBuffer(4));
-    const flagAt = this.addresses.of(flag);
-    const hasCome = (tag: number, comm: number) =>
-      api.MPI_Iprobe(abi.anySource, tag, comm, flagAt, abi.statusIgnore) === 0 && flag[0] !== 0;
     const request = this.requests.take();
-    if (api.MPI_Ibarrier(this.#endComm, request) !== 0) return false;
+    if (this.library.api.MPI_Ibarrier(this.#endComm, request) !== 0) return false;
     let areAllHere = false;
     napUntil(() => {
       areAllHere = this.requests.done(request);
       const comm = this.#noticeComm;
-      for (let tag = 1; comm !== undefined && tag <= this.numJoined; tag++) {
-        while (hasCome(tag, comm)) {
-          const from = [abi.anySource, tag, comm, abi.statusIgnore] as const;
-          if (api.MPI_Recv(room.address, room.bytes.length, handles.byte, ...from) !== 0) break;
-        }
-      }
-      return areAllHere || hasCome(LEAVE_TAG, this.#endComm);
+      for (let tag = 1; comm !== undefined && tag <= this.numJoined; tag++) this.receiveAll(tag, comm, room);
+      this.#hearLeavers();
+      return areAllHere || this.#numLeft > 0;
     }, Number.POSITIVE_INFINITY);
     return areAllHere;
+  }
+
+  #hearLeavers(): void {
+    this.receiveAll(LEAVE_TAG, this.#endComm, NO_ROOM, () => this.#numLeft++);
   }
 }
 

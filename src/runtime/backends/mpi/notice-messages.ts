@@ -5,7 +5,7 @@
  * on; calls go to the members of their group alone, and everything else to everybody. Messages are looked for whenever the
  * rank looks at its calls, and every few milliseconds otherwise.
  */
-import { ControlSegment, controlBytes, NOTICE, noticeOf } from "../../memory/index.ts";
+import { ControlSegment, controlBytes, NOTICE, noticeOf, type Span } from "../../memory/index.ts";
 import { type MirrorMessage, NoticeMirror } from "../../progress/index.ts";
 import { LAST_WORDS_MS, MOST_NOTICE_BYTES, type MpiProcess } from "./mpi-process.ts";
 
@@ -32,10 +32,8 @@ export class NoticeMessages {
   /** All ranks of the world but this one. */
   readonly #others: readonly number[];
   readonly #mirror: NoticeMirror;
-  readonly #room: Int32Array;
-  readonly #roomAt: number;
-  readonly #flag = new Int32Array(new ArrayBuffer(4));
-  readonly #flagAt: number;
+  readonly #room: Span;
+  readonly #received: Int32Array;
   #sent: Sent[] = [];
   #isFetching = false;
 
@@ -47,9 +45,8 @@ export class NoticeMessages {
     this.#tag = tag;
     this.#rank = mpi.rank;
     this.#others = Array.from({ length: ranks }, (_, rank) => rank).filter((rank) => rank !== mpi.rank);
-    this.#room = new Int32Array(new ArrayBuffer(MOST_NOTICE_BYTES));
-    this.#roomAt = mpi.addresses.of(this.#room);
-    this.#flagAt = mpi.addresses.of(this.#flag);
+    this.#room = mpi.addresses.fresh(MOST_NOTICE_BYTES);
+    this.#received = new Int32Array(this.#room.bytes.buffer);
     this.segment = new ControlSegment(new SharedArrayBuffer(controlBytes(ranks, true)), ranks, 0, true);
     this.segment.presence.enter(this.#rank, process.pid, 0);
     this.segment.tellHosts(this.#rank, new Set(this.#others), () => this.look());
@@ -133,18 +130,7 @@ export class NoticeMessages {
     this.#isFetching = true;
     try {
       if (this.#sent.length > 0) this.#sweep();
-      const { api, abi, handles } = this.#mpi.library;
-      const { anySource, statusIgnore } = abi;
-      for (;;) {
-        const probed = api.MPI_Iprobe(anySource, this.#tag, this.#comm, this.#flagAt, statusIgnore);
-        this.#mpi.library.check("MPI_Iprobe", probed);
-        if (this.#flag[0] === 0) return;
-        const got = api.MPI_Recv(
-          ...[this.#roomAt, MOST_NOTICE_BYTES, handles.byte, anySource, this.#tag, this.#comm, statusIgnore],
-        );
-        this.#mpi.library.check("MPI_Recv", got);
-        this.#take();
-      }
+      this.#mpi.receiveAll(this.#tag, this.#comm, this.#room, () => this.#take());
     } finally {
       this.#isFetching = false;
     }
@@ -152,17 +138,17 @@ export class NoticeMessages {
 
   /** Takes the message that was received. */
   #take(): void {
-    const [kind, sender = 0, sizeBytes = 0] = this.#room;
+    const [kind, sender = 0, sizeBytes = 0] = this.#received;
     if (kind === KIND.other) {
-      const bytes = new Uint8Array(this.#room.buffer, 4 * HEAD_WORDS, sizeBytes);
+      const bytes = this.#room.bytes.subarray(4 * HEAD_WORDS, 4 * HEAD_WORDS + sizeBytes);
       this.#mirror.receive(JSON.parse(Buffer.from(bytes).toString()));
       return;
     }
     const notices: (readonly [number, Int32Array])[] = [];
     const end = HEAD_WORDS + sizeBytes / 4;
     for (let at = HEAD_WORDS; at < end; ) {
-      const length = this.#room[at] ?? 0;
-      notices.push([sender, this.#room.slice(at, at + length)]);
+      const length = this.#received[at] ?? 0;
+      notices.push([sender, this.#received.slice(at, at + length)]);
       at += Math.max(1, length);
     }
     this.#mirror.receive({ kind: "notices", notices } satisfies MirrorMessage);
