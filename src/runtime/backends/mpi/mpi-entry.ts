@@ -32,7 +32,7 @@ export interface Activity {
   begin(target: CallTarget): void;
   /** Goes on. @returns whether it is done */
   advance(): boolean;
-  /** Gives up what was begun or brought, since its group has failed. Idempotent. */
+  /** Gives up what was begun or brought, since its group has failed. */
   stop?(): void;
 }
 
@@ -179,6 +179,7 @@ const NONE: readonly never[] = Object.freeze([]);
 export class MpiEntry extends QueueEntry {
   readonly activities: readonly Activity[];
   #numBegun = 0;
+  #isStopped = false;
   /** What was begun and is not done; of a call of one activity, which most are, `activities` says it. */
   readonly #running: Activity[] | undefined;
 
@@ -211,6 +212,16 @@ export class MpiEntry extends QueueEntry {
       next.begin(target);
       this.#running?.push(next);
     }
+  }
+
+  /**
+   * Gives up what was begun, or brought: others may have found that of a call that waits, or was refused because the group has just
+   * failed. They use this rank's memory no more. Idempotent.
+   */
+  stop(): void {
+    if (this.#isStopped || (this.#numBegun === 0 && !this.comparesLater)) return;
+    this.#isStopped = true;
+    for (const one of this.activities) one.stop?.();
   }
 
   /** Goes on with what was begun. @returns whether all of it is done */

@@ -52,11 +52,6 @@ function touches({ regions: earlier }: MpiEntry, { regions: later }: MpiEntry): 
   return false;
 }
 
-/** Gives up what an entry has begun or brought: others use this rank's memory no more. */
-function stopAll({ activities }: MpiEntry): void {
-  for (const one of activities) one.stop?.();
-}
-
 export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected readonly running: MpiEntry[] = [];
   #target: CallTarget | undefined;
@@ -249,7 +244,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     try {
       entry.begin(target);
     } catch (error) {
-      stopAll(entry);
+      // Before the others hear of it.
+      entry.stop();
       this.fail(error);
       this.settling.settleFailed(entry, this.cause ?? new AbortedError("the call could not be made"));
       return;
@@ -356,7 +352,6 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected stopEngine(): void {
     this.#turns.endTurn(this.options.ranks);
     const { mpi } = this.options;
-    for (const entry of this.running) stopAll(entry);
     if (this.running.length > 0) {
       // MPI cannot take back what it was given, and may write there yet.
       mpi.abandoned.push(...this.running);
@@ -364,9 +359,8 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
     }
   }
 
-  /** Others may have found what this rank has brought of a call that waits, or was refused because the group has just failed. */
   protected override forget(entry: MpiEntry): void {
-    if (entry.comparesLater) stopAll(entry);
+    entry.stop();
   }
 
   protected forgetRunning(): void {
