@@ -22,6 +22,8 @@ const LOOK_BYTES = 1024 * 1024;
 const SHARE_BYTES = PIECE_BYTES / 2;
 /** From where on ranks copy for each other: taking tiles costs as much as copying them where they are small. */
 const SHARED_BYTES = 1024 * 1024;
+/** How long a rank that failed waits for one that copies: that one may have been stopped, or have died. */
+const MOST_WRITE_MS = 1000;
 /** Polls of the other ranks' progress in one look at the call. */
 const SPINS = 16;
 
@@ -108,7 +110,7 @@ export class DirectCall implements Activity {
       this.#isOver = true;
       this.#meeting.withdraw();
       const at = this.#meeting.half.meetings[this.#group.me] ?? 0;
-      if (this.#isShared && !this.#tiles.close(at)) this.#group.arena.room.keep();
+      if (this.#isShared && !this.#tiles.close(at, MOST_WRITE_MS)) this.#group.arena.room.keep();
     }
     this.#steps = undefined;
     this.#group.arena.running.delete(this);

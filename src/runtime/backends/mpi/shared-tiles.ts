@@ -11,8 +11,6 @@ import { MEETING } from "./host-arena.ts";
 
 /** A tile: long enough that taking it costs nothing beside copying it. */
 export const TILE_BYTES = 64 * 1024;
-/** How long a rank that failed waits for one that copies: that one may have been stopped, or have died. */
-const MOST_MS = 1000;
 
 /** The tiles of a group's ranks, in their places to meet. `at` is the index of a rank's first word there. */
 export class SharedTiles extends Writers {
@@ -29,9 +27,5 @@ export class SharedTiles extends Writers {
   /** Takes one of a rank's tiles. @returns its number: from that of its tiles on, there is none left */
   take(at: number): number {
     return Atomics.add(this.words, at + MEETING.tilesTaken, 1);
-  }
-
-  override close(at: number, limitMs = MOST_MS): boolean {
-    return super.close(at, limitMs);
   }
 }
