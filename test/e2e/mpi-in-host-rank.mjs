@@ -18,15 +18,16 @@ async function differInHost(world) {
 }
 
 /**
- * How long an all-reduce keeps the event loop, on the core: the time that others hold the core, and that V8 compiles in other
- * threads, is no matter of ours. The least of four calls, since the first runs code that was never run, and V8 may collect
- * garbage in any of them.
+ * How much of an all-reduce one turn of the event loop takes at most, in time on the core: that others hold the core, and that V8
+ * compiles in other threads, is no matter of ours, and on a loaded machine all turns take longer. The least of four calls, since the
+ * first runs code that was never run, and V8 may collect garbage in any of them.
  */
-async function longestTurnMs(group, tensor) {
+async function longestTurn(group, tensor) {
   const ranMs = () => Number.parseInt(readFileSync(`/proc/self/task/${process.pid}/schedstat`, "utf8"), 10) / 1e6;
-  let leastMs = Number.POSITIVE_INFINITY;
+  let least = 1;
   for (let i = 0; i < 4; i++) {
-    let [last, going, longestMs] = [ranMs(), true, 0];
+    const start = ranMs();
+    let [last, going, longestMs] = [start, true, 0];
     const tick = () => {
       const now = ranMs();
       longestMs = Math.max(longestMs, now - last);
@@ -36,12 +37,12 @@ async function longestTurnMs(group, tensor) {
     setImmediate(tick);
     await group.allReduce(tensor);
     going = false;
-    leastMs = Math.min(leastMs, longestMs);
+    least = Math.min(least, longestMs / (ranMs() - start));
   }
-  return leastMs;
+  return least;
 }
 
-/** In a world of three: sums of three sizes in groups that overlap, and how long 64 MiB keep the event loop of two ranks. */
+/** In a world of three: sums of three sizes in groups that overlap, and how much of 64 MiB two ranks do in one turn of their event loops. */
 export default async function serveInHost(world) {
   const { comm, rank } = world;
   const small = sumsBothWays(world);
@@ -68,8 +69,8 @@ export default async function serveInHost(world) {
   }
   const { choices } = comm.stats();
   const again = callsAgain(world);
-  const longestMs = low === undefined ? 0 : await longestTurnMs(low, world.tensor("f32", [2 ** 24]));
+  const longest = low === undefined ? 0 : await longestTurn(low, world.tensor("f32", [2 ** 24]));
   const apart = await differInHost(world);
   await comm.barrier();
-  return { small, again, sums, choices, longestMs, apart };
+  return { small, again, sums, choices, longest, apart };
 }

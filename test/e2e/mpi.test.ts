@@ -85,7 +85,8 @@ interface Served {
   readonly again: string;
   readonly sums: readonly number[];
   readonly choices: Readonly<Record<string, number>> | undefined;
-  readonly longestMs: number;
+  /** The most of a large call that is one turn of the event loop. */
+  readonly longest: number;
   /** What two of the ranks are told whose calls differ. */
   readonly apart: string;
 }
@@ -241,7 +242,8 @@ for (const mpi of MPIS) {
         expect(new Set(used[0])).toEqual(new Set(mpi === OPEN_MPI ? ["exchange", PLAN] : ["exchange", "mpi"]));
         // One answer on all ranks.
         expect(used).toEqual([used[0], used[0], used[0]]);
-        for (const { longestMs } of found) expect(longestMs).toBeLessThan(20);
+        // A fifth, where the exchange serves; less where MPI does.
+        for (const { longest } of found) expect(longest).toBeLessThan(0.6);
         for (const { apart } of found.slice(0, 2)) {
           expect(apart).toMatch(/^MISMATCH: .*rank 0: all_reduce\(.*4.*rank 1: all_reduce\(.*8/s);
         }

@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { AbortedError } from "../../../core/index.ts";
 import { COLLECTIVE, ControlSegment, controlBytes } from "../../memory/index.ts";
 import { type Arrival, Poller, QueuedWork } from "../../progress/index.ts";
@@ -14,7 +14,7 @@ function queueOfTwo() {
   const buffer = new SharedArrayBuffer(controlBytes(SIZE));
   const [own, other] = ranks.map((rank) => new ControlSegment(buffer, SIZE).group("tp", ranks, 0, rank));
   if (own === undefined || other === undefined) throw new Error("no group");
-  const mpi = { abandoned: [], gaveUp: false } as unknown as MpiProcess;
+  const mpi = { abandoned: [], gaveUp: false, hostActivities: [] } as unknown as MpiProcess;
   const options = { control: own, ranks, group: "tp", generation: 0, poller: new Poller(), mpi, comm: 1 };
   return { queue: new MpiQueue(options), mpi, other };
 }
@@ -74,4 +74,28 @@ describe("an MPI queue and calls whose part others have found", () => {
     expect(stops).toEqual(["stopped"]);
     expect(mpi.gaveUp).toBe(true);
   });
+});
+
+it("looks at the clock after each step of a large call, so that a turn of the event loop stays short", () => {
+  const { queue, other } = queueOfTwo();
+  const { entry, work } = broughtCall(queue);
+  let now = performance.now();
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  onTestFinished(() => clock.mockRestore());
+  let numSteps = 0;
+  entry.activities[0]!.advance = () => {
+    // As long as a step of some megabytes may take.
+    now += 2;
+    numSteps++;
+    return false;
+  };
+  queue.push(entry);
+  for (const turn of [() => queue.poll(now), () => queue.watch(work), () => queue.advance(work, now)]) {
+    numSteps = 0;
+    turn();
+    expect(numSteps).toBeGreaterThan(0);
+    expect(numSteps).toBeLessThanOrEqual(3);
+  }
+  other.fail({ code: "ABORTED", reason: "enough" });
+  queue.poll(now);
 });
