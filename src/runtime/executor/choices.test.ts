@@ -2,7 +2,14 @@ import { beforeAll, describe, expect, it, vi } from "vitest";
 import { ALGORITHMS } from "../../authoring/algorithms/index.ts";
 import { COLLECTIVE_NAMES } from "../../collectives/index.ts";
 import { loadLibraryPlans } from "./algorithm-names.ts";
-import { type ChoiceDocument, type ChoicePlace, Choices, checkChoices, type KernelNames } from "./choices.ts";
+import {
+  type ChoiceDocument,
+  type ChoicePlace,
+  Choices,
+  checkChoices,
+  choiceNews,
+  type KernelNames,
+} from "./choices.ts";
 import { PLAN_CHOICES } from "./plan-choices.ts";
 import { parseServed, SERVED_COLLECTIVES } from "./served.ts";
 import { SHIPPED_CHOICES } from "./shipped-choices.ts";
@@ -174,7 +181,10 @@ describe("choices", () => {
   it("tell of each choice once, and count their calls", () => {
     const lines: string[] = [];
     const own = document({ ...table, rows: [{ fromBytes: 0, use: "ring-all-reduce" }] });
-    const choices = new Choices(place(2), [own, SHIPPED_CHOICES], (line) => lines.push(line));
+    const choices = new Choices(place(2), [own, SHIPPED_CHOICES], {
+      ...choiceNews(0)!,
+      selected: (line) => lines.push(line),
+    });
     for (let i = 0; i < 3; i++) choices.choose("all_reduce", "f32", 100 + i).calls++;
     expect(choices.knownName("all_reduce", "two-shot-kernel")).toBeUndefined();
     const named = choices.named("all_reduce", "f32", 5, "two-shot-kernel");
@@ -196,7 +206,7 @@ describe("choices", () => {
     try {
       const old = document({ ...table, rows: [{ fromBytes: 0, use: "long-gone-all-reduce*2" }] });
       const shipped = document({ ...table, rows: [{ fromBytes: 0, use: "two-shot-kernel" }] });
-      const make = (member: number) => new Choices({ ...place(2), member }, [old, shipped]);
+      const make = (member: number) => new Choices(place(2), [old, shipped], choiceNews(member));
       const choices = make(0);
       for (const dtype of ["f32", "f16", "f32"] as const) {
         expect(choices.choose("all_reduce", dtype, 4).served.label).toBe("two-shot-kernel");

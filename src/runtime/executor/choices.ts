@@ -70,8 +70,14 @@ export interface ChoicePlace {
   readonly numRanks: number;
   readonly topology: string;
   readonly kernels: KernelNames;
-  /** The number of this rank in the group, where several make the same choices: the first one tells of what is wrong. */
-  readonly member?: number;
+}
+
+/** Who hears of a group's choices. */
+export interface ChoiceNews {
+  /** One line for each choice when it is first made. Absent where nobody wants to hear of them. */
+  readonly selected?: (line: string) => void;
+  /** One text for each table that is passed over. */
+  readonly passedOver: (text: string) => void;
 }
 
 /** One choice: what serves which sizes. */
@@ -165,19 +171,21 @@ export class Choices {
   /** By collective and dtype: the ranges of the table that fits, ascending. */
   readonly #known = new Map<string, readonly Choice[]>();
   readonly #forced = new Map<string, Choice>();
-  readonly #listener: ((line: string) => void) | undefined;
+  readonly #news: ChoiceNews | undefined;
+  readonly #listener: ChoiceNews["selected"];
   readonly #told = new Set<Choice>();
   readonly #warned = new Set<string>();
   readonly #hasPrograms: boolean;
 
   /**
    * @param documents the first one that has a fitting table wins; the last one must have a table for everything
-   * @param listener hears one line for each choice when it is first made
+   * @param news for the one of several that make the same choices
    */
-  constructor(place: ChoicePlace, documents: readonly ChoiceDocument[], listener?: (line: string) => void) {
+  constructor(place: ChoicePlace, documents: readonly ChoiceDocument[], news?: ChoiceNews) {
     this.#place = place;
     this.#documents = documents;
-    this.#listener = listener;
+    this.#news = news;
+    this.#listener = news?.selected;
     this.#hasPrograms = documents.some(({ tables }) => tables.some(({ program }) => program !== undefined));
   }
 
@@ -344,10 +352,7 @@ export class Choices {
     const text = `${what} names ${label}, which is no algorithm for ${collective} of ${numRanks} ranks here: another table serves. Tune again (chorale tune), or register the algorithm before it is first used`;
     if (this.#warned.has(text)) return;
     this.#warned.add(text);
-    // Members of a group find the same: the first one says so.
-    if (this.#place.member === undefined || this.#place.member === 0) {
-      process.emitWarning(`${text} (group ${group})`, { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_ALGORITHM" });
-    }
+    this.#news?.passedOver(`${text} (group ${group})`);
   }
 
   #tell(collective: CollectiveName | "run", dtype: DType, sizeBytes: number, choice: Choice): void {
@@ -370,8 +375,13 @@ function rangeAt(ranges: readonly Choice[], sizeBytes: number): Choice | undefin
   return found;
 }
 
-/** Tells of a group's choices where `CHORALE_LOG` lists `select`, among what it separates by commas: the first member does. */
-export function selectionLog(member: number): ((line: string) => void) | undefined {
+/** For the first member of a group, whose members make the same choices: selections go to where `CHORALE_LOG` lists `select`. */
+export function choiceNews(member: number): ChoiceNews | undefined {
+  if (member !== 0) return undefined;
+  // Among what it separates by commas.
   const tells = (process.env["CHORALE_LOG"] ?? "").split(",").some((word) => word.trim() === "select");
-  return tells && member === 0 ? (line) => process.stderr.write(`${line}\n`) : undefined;
+  return {
+    ...(tells ? { selected: (line) => void process.stderr.write(`${line}\n`) } : {}),
+    passedOver: (text) => process.emitWarning(text, { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_ALGORITHM" }),
+  };
 }

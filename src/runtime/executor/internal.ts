@@ -15,9 +15,9 @@ export {
   Choices,
   type ChoiceTable,
   checkChoices,
+  choiceNews,
   type KernelNames,
   type StoredPlan,
-  selectionLog,
 } from "./choices.ts";
 export {
   choiceFor,

@@ -5,12 +5,12 @@ import type { CudaDeviceInfo } from "../../device/index.ts";
 import {
   type ChoiceDocument,
   Choices,
+  choiceNews,
   isChoices,
   type KernelNames,
   machineChoices,
   registerStoredPlans,
   SHIPPED_CHOICES,
-  selectionLog,
 } from "../../executor/internal.ts";
 import {
   attachRank,
@@ -50,9 +50,9 @@ function servingOf({ choices }: CudaHandle): Serving {
     choicesOf: ({ group, numRanks, member }, device, interprocess) => {
       const topology = topologyOf(device, interprocess);
       return new Choices(
-        { backend: "cuda", group, numRanks, topology, kernels: KERNELS, member },
+        { backend: "cuda", group, numRanks, topology, kernels: KERNELS },
         documents,
-        selectionLog(member),
+        choiceNews(member),
       );
     },
   };

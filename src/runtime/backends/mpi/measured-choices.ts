@@ -6,8 +6,8 @@ import {
   type ChoiceRow,
   Choices,
   type ChoiceTable,
+  choiceNews,
   type KernelNames,
-  selectionLog,
 } from "../../executor/internal.ts";
 
 /** The group, as this rank sees it. */
@@ -34,7 +34,7 @@ export class MeasuredChoices extends Choices {
       date: "in this world",
       tables,
     } as const;
-    super({ backend: "mpi", ...place, member: me }, measures ? [measured, ...documents] : documents, selectionLog(me));
+    super({ backend: "mpi", ...place }, measures ? [measured, ...documents] : documents, choiceNews(me));
     this.measures = measures;
     this.#tables = tables;
     this.#numRanks = place.numRanks;

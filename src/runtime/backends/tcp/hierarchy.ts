@@ -5,7 +5,7 @@
 import type { CollectiveName } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
 import type { GroupPlace } from "../../comm/index.ts";
-import { Choices, type KernelNames, selectionLog } from "../../executor/internal.ts";
+import { Choices, choiceNews, type KernelNames } from "../../executor/internal.ts";
 import {
   allGatherPieces,
   allReducePieces,
@@ -115,10 +115,10 @@ export class Hierarchy {
 
   #settle({ layout, mode, memory, why }: Setup): HostPlace | undefined {
     const { group, ranks, rank } = this.#group;
-    const tells = selectionLog(rank);
+    const news = choiceNews(rank);
     if (memory === undefined) {
       this.#place = "flat";
-      tells?.(
+      news?.selected?.(
         `chorale select: group ${group} of ${ranks.length} ranks on tcp (${layoutText(layout)}): sockets between all ranks; ${why}`,
       );
       return undefined;
@@ -138,7 +138,7 @@ export class Hierarchy {
     this.#choices = new Choices(
       { backend: "tcp", group, numRanks: ranks.length, topology, kernels },
       [hierarchyTables(layout, mode)],
-      tells,
+      news,
     );
     return place;
   }

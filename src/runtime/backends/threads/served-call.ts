@@ -8,10 +8,10 @@ import type { CommStats } from "../../comm/index.ts";
 import {
   type ChoiceDocument,
   Choices,
+  choiceNews,
   type KernelNames,
   registerStoredPlans,
   SHIPPED_CHOICES,
-  selectionLog,
 } from "../../executor/internal.ts";
 
 /** The collectives by hand: see move.ts. */
@@ -34,8 +34,8 @@ export function choicesOf({ backend, name, size, me, topology, machine }: GroupF
   const documents = machine === undefined ? [SHIPPED_CHOICES] : [machine, SHIPPED_CHOICES];
   if (machine !== undefined) registerStoredPlans(machine);
   // What serves threads best serves processes with the same memory: one set of tables.
-  const place = { backend, tablesOf: "threads", group: name, numRanks: size, topology, kernels: KERNELS, member: me };
-  return new Choices(place, documents, selectionLog(me));
+  const place = { backend, tablesOf: "threads", group: name, numRanks: size, topology, kernels: KERNELS };
+  return new Choices(place, documents, choiceNews(me));
 }
 
 /** How many calls each choice served. What no plan and no `algorithm:` was asked for, the first kernel served. */
