@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect } from "vitest";
+import { afterAll, expect, onTestFinished } from "vitest";
 import type { ChoiceDocument } from "../../src/runtime/executor/index.ts";
 import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, NOTHING_HELD, useFakeGpu } from "./fake-gpu.ts";
 
@@ -48,6 +48,16 @@ export const worldOf = (isolation: "thread" | "process" = "thread") => ({
   isolation,
   env: isolation === "process" ? { FAKE_GPU_FOLDER: folder.path } : {},
 });
+
+/** Makes kernels of a stand-in device slow for one test: they go on only every few milliseconds. */
+export function slowDown(device: number, everyMs = 5): void {
+  process.env["FAKE_CUDA_SLOW_DEVICE"] = String(device);
+  process.env["FAKE_CUDA_SLOW_MS"] = String(everyMs);
+  onTestFinished(() => {
+    delete process.env["FAKE_CUDA_SLOW_DEVICE"];
+    delete process.env["FAKE_CUDA_SLOW_MS"];
+  });
+}
 
 const cache = mkdtempSync(join(tmpdir(), "chorale-cuda-"));
 const folder = fakeGpuFolder();

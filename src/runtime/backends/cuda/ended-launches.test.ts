@@ -1,7 +1,7 @@
 /** What becomes of launches whose group or rank ends while they run, over the stand-in library. */
 import { launch } from "chorale/world";
-import { describe, expect, it, onTestFinished } from "vitest";
-import { available, library, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { describe, expect, it } from "vitest";
+import { available, library, slowDown, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 import { heldByFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
 import { spread } from "../../../../test/support/spread.ts";
 
@@ -45,8 +45,7 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
 
   it("gives no result of a call that all members made and one of them cut short", { timeout: 60_000 }, async () => {
     // Rank 1's kernels are slow: it leaves while they run.
-    process.env["FAKE_CUDA_SLOW_DEVICE"] = "1";
-    onTestFinished(() => void delete process.env["FAKE_CUDA_SLOW_DEVICE"]);
+    slowDown(1);
     // How far the ranks are, and how the call ended for rank 0: 1 well, 2 with an error, 3 with a wrong result.
     const shared = new Int32Array(new SharedArrayBuffer(8));
     const ended = launch({
@@ -117,8 +116,7 @@ describe.skipIf(!available)("launches on stand-in devices that are ended (needs 
     { timeout: 120_000 },
     async (who) => {
       // What rank 1's kernel is told reaches it long after rank 0's, into whose memory it then still copies.
-      process.env["FAKE_CUDA_SLOW_DEVICE"] = "1";
-      onTestFinished(() => void delete process.env["FAKE_CUDA_SLOW_DEVICE"]);
+      slowDown(1);
       const ended = launch({
         ...worldOf(),
         ...(who === "the launcher" ? {} : { onFailure: "respawn" as const }),

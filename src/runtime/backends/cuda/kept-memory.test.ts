@@ -1,17 +1,7 @@
 /** What calls and graphs hold as long as others may still use it, and no longer: over the stand-in library. */
 import { launch } from "chorale/world";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
-
-/** Makes kernels of a stand-in device go on only every so often, for one test. */
-function slowDown(device: number, everyMs: number): void {
-  process.env["FAKE_CUDA_SLOW_DEVICE"] = String(device);
-  process.env["FAKE_CUDA_SLOW_MS"] = String(everyMs);
-  onTestFinished(() => {
-    delete process.env["FAKE_CUDA_SLOW_DEVICE"];
-    delete process.env["FAKE_CUDA_SLOW_MS"];
-  });
-}
+import { available, slowDown, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 
 describe.skipIf(!available)("memory that calls and graphs hold on stand-in devices (needs g++)", () => {
   it("is not handed out again while copies of another member may come to it", { timeout: 120_000 }, async () => {
