@@ -8,15 +8,20 @@ import { dirname, resolve } from "node:path";
  * @throws the system's error
  */
 export function makeFolder(folder: string, mode = 0o777): void {
-  for (const isLast of [false, true]) {
-    try {
-      mkdirSync(folder, { mode });
-      return;
-    } catch (error) {
-      if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return;
-      const above = dirname(resolve(folder));
-      if (isLast || (error as NodeJS.ErrnoException).code !== "ENOENT" || above === resolve(folder)) throw error;
-      makeFolder(above, mode);
-    }
+  try {
+    makeOne(folder, mode);
+  } catch (error) {
+    const above = dirname(resolve(folder));
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT" || above === resolve(folder)) throw error;
+    makeFolder(above, mode);
+    makeOne(folder, mode);
+  }
+}
+
+function makeOne(folder: string, mode: number): void {
+  try {
+    mkdirSync(folder, { mode });
+  } catch (error) {
+    if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) throw error;
   }
 }
