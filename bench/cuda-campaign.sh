@@ -7,7 +7,8 @@
 # The step `confirm` stands for those that look for hangs and wrong results, and needs none of INPUTS on hosts that tables are
 # shipped for: bash bench/cuda-campaign.sh OUT . 560 confirm
 # What no notes in bench/results have of the build at hand is in `unmeasured-1`, `-2` and `-3`, one command each: conformance first.
-# RANKS=4 asks four GPUs, where a step can.
+# RANKS=4 asks four GPUs, where a step can. ONE_GPU=1 shows the ranks one GPU as several, with an NCCL of our own
+# (test/support/one-gpu/README.md): `one-gpu` is what that can say, and no time of it counts.
 set -u
 # A host may have none but one that was carried there: then it has to be on the path.
 command -v node >/dev/null || { echo "no node on the path" >&2; exit 3; }
@@ -19,12 +20,20 @@ case $steps in
 unmeasured-1) steps="smi conformance-thread conformance copied-thread copied-process programs faults-thread" ;;
 unmeasured-2) steps="faults soak-long soak-process resizes sizes hosts copies calls" ;;
 unmeasured-3) steps="large-thread large-process bf16-long tune tune-copies readme llama" ;;
+one-gpu) steps="smi conformance-nccl conformance-thread copied-thread programs faults-thread soak-short sizes resizes readme" ;;
 esac
-ranks=${RANKS:-2}
+ranks=${RANKS:-2} isolations="thread process"
 # NVLink multicast stays off: on shared hosts it can put GPUs out of service.
 export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
 export XDG_CACHE_HOME=$PWD/.campaign-cache
 mkdir -p "$out" "$XDG_CACHE_HOME"
+if [ -n "${ONE_GPU:-}" ]; then
+  libraries=$(cd "$out" && pwd)/one-gpu isolations=thread
+  bash test/support/one-gpu/build.sh "$libraries" || exit 3
+  export CHORALE_CUDA_LIBRARY=$libraries/libcuda-one-gpu.so CHORALE_NCCL_LIBRARY=$libraries/libnccl-one-gpu.so
+  # Streams that share a connection wait for each other, and those of all ranks are one context's here.
+  export ONE_GPU_DEVICES=$ranks CUDA_DEVICE_MAX_CONNECTIONS=32
+fi
 log=$out/log.txt rows=$out/rows.jsonl
 : >"$log" >"$rows"
 table=""
@@ -36,7 +45,7 @@ given=
 backend() { node bench/cuda-backend.mjs "$@" --ranks "$ranks" $given --json; }
 # shellcheck disable=SC2086
 soak() { node test/campaigns/device-soak.mjs --ranks "$ranks" $given --json "$@"; }
-conform() { node dist/apps/conformance/conformance-command.js --backend cuda --ranks "$ranks" "$@"; }
+conform() { node dist/apps/conformance/conformance-command.js --backend cuda --ranks "$ranks" --times "$@"; }
 # Cases of data, of every size by copy engines where an operation has that.
 copied() {
   cat >"$out/copied.json" <<TABLE
@@ -72,18 +81,21 @@ run() {
   bf16) backend thread --ops all_reduce,reduce_scatter --dtypes bf16 --candidates "$inputs/cand-bf16.json" ;;
   executor) "$inputs/beside" executor "$inputs/plans" ;;
   ours) node bench/mscclpp/ours.mjs "$inputs/plans" ;;
-  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --seconds 65 ;;
-  programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --seconds 65 ;;
+  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --worlds "${WORLDS:-14}" --seconds 65 ;;
+  programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --worlds "${WORLDS:-14}" --seconds 65 ;;
   soak) soak --seconds 75 ;;
+  soak-short) soak --seconds 30 ;;
   soak-long) soak --seconds 150 ;;
   soak-rooted) soak --rooted --graph 4000000 --direct 50000 --racing 50000 --seconds 60 ;;
-  sizes) for isolation in thread process; do node bench/cuda-random-sizes.mjs $isolation $given --json; done ;;
+  sizes) for isolation in $isolations; do node bench/cuda-random-sizes.mjs $isolation $given --json; done ;;
   copies) node bench/cuda-peer-copies.mjs --json ;;
   soak-process) soak --isolation process --graph 2000000 --direct 100000 --racing 100000 --seconds 25 ;;
   # shellcheck disable=SC2086
-  resizes) for isolation in thread process; do node bench/cuda-resizes.mjs $isolation $given --json; done ;;
+  resizes) for isolation in $isolations; do node bench/cuda-resizes.mjs $isolation $given --json; done ;;
   faults) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --isolation process --ranks "$ranks" --kills 10 --each 1 --json ;;
   faults-thread) machine "$PWD/machine.json" && node test/campaigns/faults.mjs --backend cuda --ranks "$ranks" --kills 6 --each 1 --json ;;
+  # NCCL alone: of use where it is ours.
+  conformance-nccl) node dist/apps/conformance/conformance-command.js --backend nccl --ranks "$ranks" --times ;;
   conformance-thread) machine "$PWD/machine.json" && conform ;;
   conformance) conform --isolation process ;;
   copied-thread) copied ;;
@@ -125,7 +137,7 @@ for step in $steps; do
   begin=$SECONDS
   echo "== $step" >>"$log"
   export -f run backend machine soak conform copied store
-  export inputs given main more ranks out
+  export inputs given main more ranks out isolations
   CHORALE_CAMPAIGN=$$-$step timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
   status=$?
   # The shell of a step ends before what it started, and a rank leads a group of its own: what is left spins on the GPUs, and
@@ -149,7 +161,8 @@ for step in $steps; do
   [ "$left_over" -gt 0 ] && line+=", $left_over processes left behind and killed${pids:+, some still there: $(echo $pids)}"
   [ "$status" -ge 124 ] && nvidia-smi --query-gpu=index,utilization.gpu,memory.used --format=csv,noheader >>"$log" 2>&1
   echo "$line"
-  table+="$line"$'\n'
+  counts=$(tail -n 1 "$out/step.out" | grep -o '[0-9]* passed, .*')
+  table+="$line${counts:+, $counts}"$'\n'
   [ "$status" -ne 0 ] && table+="$(tail -n 3 "$out/step.err" | cut -c1-300)"$'\n'
   rm -f "$out/step.out" "$out/step.err"
 done
