@@ -63,7 +63,28 @@ struct Messages {
 
 enum Op { SUM, PROD, MAX, MIN, AVG, SCALED_SUM };
 
-#include "waiting.cuh"
+#ifdef __CUDACC__
+#include "blocks.cuh"
+#else
+#include "blocks-on-host.hpp"
+#endif
+
+inline __device__ void publish(Counter& counter, unsigned value) {
+  __threadfence_system();
+  store(counter.value, value);
+}
+
+inline __device__ bool isAborted(const Group& group) { return *(const volatile unsigned*)group.aborted != 0; }
+
+/** Waits until a counter has come to a value. False: the communicator was aborted. */
+inline __device__ bool reaches(const Counter& counter, unsigned value, const Group& group) {
+  for (unsigned turn = 1; (int)(load(counter.value) - value) < 0; turn++) {
+    if (turn % 64 != 0) continue;
+    if (isAborted(group)) return false;
+    __nanosleep(200);
+  }
+  return true;
+}
 
 template <class Unit>
 __device__ inline void copyUnits(char* to, const char* from, size_t count) {

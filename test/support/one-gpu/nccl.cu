@@ -201,7 +201,7 @@ int start(const Call& call) {
   const Collective& given = call.collective;
   const size_t piece = pieceBytes(given, call.comm->group.size), pieces = (given.bytes + piece - 1) / piece;
   if (pieces == 0) return Success;
-  runCollective<<<(unsigned)std::min<size_t>(pieces, BLOCKS), THREADS, 0, call.stream>>>(call.comm->group, given);
+  launch(runCollective, (unsigned)std::min<size_t>(pieces, BLOCKS), call.stream, call.comm->group, given);
   return checked(cudaGetLastError(), "a collective");
 }
 template <int MOST>
@@ -209,7 +209,7 @@ int startMessages(const Call& first, const std::vector<Message>& list) {
   Messages<MOST> messages;
   messages.count = (int)list.size();
   std::copy(list.begin(), list.end(), messages.list);
-  moveMessages<MOST><<<2 * first.comm->group.size, THREADS, 0, first.stream>>>(first.comm->group, messages);
+  launch(moveMessages<MOST>, 2 * first.comm->group.size, first.stream, first.comm->group, messages);
   return checked(cudaGetLastError(), "sends and receives");
 }
 
