@@ -41,11 +41,10 @@ const MAX_GROWTH_MIB = 150;
 const AT_ONCE = 64;
 const ADDRESSES = 16;
 const FRAMES_A_CONNECTION = 4;
-/**
- * What 1,000 silent connections may take of descriptors. With TLS a connection takes three of those that have a certificate, of
- * which 256 are kept, and 256 others are; 64 that the victim has left may wait for their peers, at two each.
- */
-const maxDescriptors = () => (tls === undefined ? 300 : 4 * 256 + 2 * 64 + 50);
+/** What 1,000 silent connections may take of descriptors: 256 that lack the secret, and with TLS 256 that have shown no certificate. */
+const maxDescriptors = () => (tls === undefined ? 300 : 2 * 256 + 50);
+/** What may be left of them a moment after the attack. */
+const MAX_LEFT = 20;
 
 const secret = randomBytes(32).toString("hex");
 const rendezvous = JSON.stringify(join(resolve(values.dist), "runtime/rendezvous/index.js"));
@@ -406,8 +405,7 @@ for (const name of values.victims.split(",")) {
   if (peakMiB - before.rssMiB > MAX_GROWTH_MIB) problem(`its memory grew to ${peakMiB.toFixed(0)} MiB`);
   if (silent.fds - before.fds > maxDescriptors())
     problem(`${silent.fds} descriptors with ${numSilent} silent connections`);
-  if (after.fds - before.fds > (tls === undefined ? 70 : 150))
-    problem(`${after.fds} descriptors afterwards, ${before.fds} before`);
+  if (after.fds - before.fds > MAX_LEFT) problem(`${after.fds} descriptors afterwards, ${before.fds} before`);
   if (replayed.answers > 0) problem(`${replayed.answers} replayed handshakes were answered`);
   if (replayed.recordedBytes < 100) problem("no handshake was recorded");
   for (const text of victim.leaks()) problem(text);

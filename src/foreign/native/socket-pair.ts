@@ -9,6 +9,10 @@ const SOCK_STREAM = 1;
 /** Programs that this process starts do not get them. */
 const SOCK_CLOEXEC = process.platform === "linux" ? 0o2000000 : 0;
 
+type SocketPair = (domain: number, type: number, protocol: number, pair: Int32Array) => number;
+/** Made once: each binding takes some KiB until it is collected. */
+let bound: SocketPair | undefined;
+
 /** @returns two descriptors, which are the caller's to close @throws UnavailableError without FFI, or out of descriptors */
 export function socketPair(): readonly [number, number] {
   const ffi = koffi();
@@ -16,8 +20,8 @@ export function socketPair(): readonly [number, number] {
     throw new UnavailableError("socketpair(2)", `this is ${process.platform}`, "Use Linux or macOS.");
   }
   const pair = new Int32Array(2);
-  const socketpair = ffi.load(null).func("socketpair", "int", ["int", "int", "int", "void *"]);
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) !== 0) {
+  bound ??= ffi.load(null).func("socketpair", "int", ["int", "int", "int", "void *"]) as SocketPair;
+  if (bound(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) !== 0) {
     const errno = ffi.errno();
     const how = errno === constants.errno.EMFILE ? "Raise the limit of open files: ulimit -n 65536." : "See errno(3).";
     throw new UnavailableError("a pair of sockets", getSystemErrorName(-errno), how);

@@ -58,9 +58,9 @@ export class Channel {
     this.#maxUnreadBytes = maxUnreadBytes;
     this.#listener = listener;
     socket.setNoDelay(true);
-    socket.on("data", (chunk) => this.#take(typeof chunk === "string" ? Buffer.from(chunk) : chunk));
-    socket.on("error", (error) => this.#end(error));
-    socket.on("close", () => this.#end(undefined));
+    socket.on("data", this.#data);
+    socket.on("error", this.#failed);
+    socket.on("close", this.#closed);
   }
 
   /** Checks and signs every later frame. */
@@ -94,13 +94,13 @@ export class Channel {
   }
 
   /**
-   * Lets the socket go to another protocol: paused, without listeners but one for errors.
+   * Lets the socket go to another protocol: paused, without this channel's listeners but one for errors.
    * @returns what was read beyond the last frame
    */
   release(): Uint8Array {
     this.#ended = true;
     this.socket.pause();
-    for (const event of ["data", "close", "error"]) this.socket.removeAllListeners(event);
+    this.socket.off("data", this.#data).off("close", this.#closed).off("error", this.#failed);
     this.socket.on("error", () => {});
     const rest = this.#rest;
     this.#rest = Buffer.alloc(0);
@@ -112,6 +112,10 @@ export class Channel {
     this.#ended = true;
     this.socket.destroy();
   }
+
+  readonly #data = (chunk: Buffer | string): void => this.#take(typeof chunk === "string" ? Buffer.from(chunk) : chunk);
+  readonly #failed = (error: Error): void => this.#end(error);
+  readonly #closed = (): void => this.#end(undefined);
 
   /** Called when a write is done. A peer that has left may have said why: its words count before the error. */
   readonly #written = (error?: Error | null): void => {

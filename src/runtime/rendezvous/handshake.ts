@@ -50,7 +50,7 @@ export function parseNonce(value: unknown, peer: string): string {
   return value;
 }
 
-interface Nonces {
+export interface Nonces {
   readonly store: string;
   readonly rank: string;
 }

@@ -124,7 +124,6 @@ describe("connections between ranks", () => {
     const silent = await Promise.all(Array.from({ length: 300 }, () => stranger(door.port)));
     for (const socket of silent) socket.on("data", () => {});
     await Promise.all(silent.map((socket) => (socket.destroyed ? undefined : once(socket, "close"))));
-    expect(door.numStrangers).toBe(0);
     expect(refused).toHaveLength(300);
     expect(refused.filter((reason) => reason.includes("in time")).length).toBeLessThanOrEqual(256);
     // A rank that lacks a core for so long is refused as well, and comes again.

@@ -7,11 +7,10 @@ import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { runningTime } from "../comm/index.ts";
-import { type Channel, type ChannelKeys, LISTEN_ERRORS } from "./channel.ts";
+import type { Channel, ChannelKeys } from "./channel.ts";
 import { checkSecret, PROTOCOL } from "./handshake.ts";
 import { callIn } from "./handshake-caller.ts";
 import { Entrance } from "./handshake-listener.ts";
-import type { Listening } from "./socket-transport-contract.ts";
 import { transportFor } from "./socket-transports.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 
@@ -62,7 +61,6 @@ interface DoorOptions {
 
 export class PeerDoor {
   readonly #entrance: Entrance;
-  #listening: Listening | undefined;
 
   private constructor({ secret, handshakeMs, caller = "rank", refuse, welcome, onRefused }: DoorOptions) {
     this.#entrance = new Entrance({
@@ -92,34 +90,23 @@ export class PeerDoor {
   static async open(options: DoorOptions): Promise<PeerDoor> {
     const door = new PeerDoor(options);
     const { host, port = 0, tls } = options;
-    const greet = (socket: Socket) => door.#entrance.greet(socket);
-    try {
-      door.#listening = await transportFor(tls).listen({ host, port }, greet, (reason) => door.#entrance.note(reason));
-    } catch (error) {
-      const { code = "", message } = error as NodeJS.ErrnoException;
-      const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
-      const what = `the address ${host}${port === 0 ? "" : `:${port}`} to listen on`;
-      throw new UnavailableError(what, LISTEN_ERRORS[code] ?? message, how);
-    }
+    const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
+    const what = `the address ${host}${port === 0 ? "" : `:${port}`} to listen on`;
+    await door.#entrance.open({ host, port }, tls, (why) => new UnavailableError(what, why, how));
     return door;
   }
 
   /** The real port. */
   get port(): number {
-    return this.#listening?.port ?? 0;
+    return this.#entrance.port;
   }
   /** Why connections were refused. */
   get refusals(): readonly string[] {
     return this.#entrance.refusals;
   }
-  /** How many connections have not proved themselves yet. */
-  get numStrangers(): number {
-    return this.#entrance.numStrangers;
-  }
 
   /** Listens no more, and drops strangers. Connections that were let in stay. */
   close(): void {
-    this.#listening?.close();
     this.#entrance.close("a connection was still unknown when all ranks had come");
   }
 }

@@ -4,15 +4,12 @@
  * place is taken, is refused with the reason. A connection that ends before its rank has left is a rank that died: all others are
  * told. What a stranger sends ends the stranger's connection and nothing else.
  */
-import type { Socket } from "node:net";
 import { FormatError, InvalidArgumentError, MismatchError, TimeoutError, UnavailableError } from "../../core/index.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
 import { MAX_VALUE_BYTES, type WorldFailure } from "./bootstrap-value.ts";
-import { type Channel, type ChannelKeys, type ChannelListener, LISTEN_ERRORS } from "./channel.ts";
+import type { Channel, ChannelKeys, ChannelListener } from "./channel.ts";
 import { type Claims, describeClaims, differences, parseClaims } from "./handshake.ts";
 import { type Admission, Entrance } from "./handshake-listener.ts";
-import type { Listening } from "./socket-transport-contract.ts";
-import { transportFor } from "./socket-transports.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
@@ -63,7 +60,6 @@ interface Question {
 export class RendezvousStore {
   readonly #claims: Claims;
   readonly #options: StoreOptions;
-  #listening: Listening | undefined;
   readonly #entrance: Entrance;
   readonly #members = new Map<number, Member>();
   readonly #values = new Map<string, string>();
@@ -95,21 +91,9 @@ export class RendezvousStore {
   static async open(options: StoreOptions): Promise<RendezvousStore> {
     const store = new RendezvousStore(options);
     const { host = "127.0.0.1", port = 0, joinTimeoutMs, tls } = options;
-    const greet = (socket: Socket) => {
-      // Ranks leave when they are done, and only those that wait for something keep their own process: the store keeps none.
-      socket.unref();
-      store.#entrance.greet(socket);
-    };
-    try {
-      store.#listening = await transportFor(tls).listen({ host, port }, greet, (reason) =>
-        store.#entrance.note(reason),
-      );
-    } catch (error) {
-      const { code = "" } = error as NodeJS.ErrnoException;
-      const why = LISTEN_ERRORS[code] ?? String(error);
-      const how = "Name a free one of rank 0's host in CHORALE_RDZV=HOST:PORT.";
-      throw new UnavailableError(`the rendezvous address ${host}:${port}`, why, how);
-    }
+    const how = "Name a free one of rank 0's host in CHORALE_RDZV=HOST:PORT.";
+    const what = `the rendezvous address ${host}:${port}`;
+    await store.#entrance.open({ host, port }, tls, (why) => new UnavailableError(what, why, how));
     if (joinTimeoutMs !== undefined)
       store.#timer = afterRunning(joinTimeoutMs, () => store.#tooLate(joinTimeoutMs), true);
     return store;
@@ -117,7 +101,7 @@ export class RendezvousStore {
 
   /** The port that is listened on. */
   get port(): number {
-    return this.#listening?.port ?? 0;
+    return this.#entrance.port;
   }
 
   get numJoined(): number {
@@ -143,7 +127,6 @@ export class RendezvousStore {
       channel.send({ kind: "closed" });
       channel.close();
     }
-    this.#listening?.close();
   }
 
   #tooLate(timeoutMs: number): void {
@@ -167,6 +150,8 @@ export class RendezvousStore {
 
   #enter(claims: Claims, channel: Channel, keys: ChannelKeys): ChannelListener {
     channel.secure(keys);
+    // Ranks leave when they are done, and only those that wait for something keep their own process: the store keeps none.
+    channel.socket.unref();
     const { rank, worldSize } = claims;
     const asker: Asker = {
       rank,

@@ -5,13 +5,15 @@
  */
 import { connect, createServer } from "node:net";
 import type { SocketTransport } from "./socket-transport-contract.ts";
+import { StrangerGate } from "./stranger-gate.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import { tunnelOf } from "./tls-tunnel.ts";
 
 const PLAIN: SocketTransport = {
-  listen: ({ host, port }, take) =>
+  listen: ({ host, port }, rules, listener) =>
     new Promise((resolve, reject) => {
-      const server = createServer(take);
+      const gate = new StrangerGate(rules, listener);
+      const server = createServer((socket) => gate.greet(socket));
       server.unref();
       server.once("error", reject);
       server.listen({ host, port }, () => {
@@ -21,7 +23,10 @@ const PLAIN: SocketTransport = {
         const address = server.address();
         resolve({
           port: typeof address === "object" && address !== null ? address.port : 0,
-          close: () => void server.close(),
+          close: (reason) => {
+            server.close();
+            gate.close(reason);
+          },
         });
       });
     }),

@@ -9,7 +9,9 @@ import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { socketPair } from "../../foreign/native/index.ts";
 import { afterRunning } from "../comm/index.ts";
+import { Channel, type ChannelListener } from "./channel.ts";
 import type { Address, Listening, SocketTransport } from "./socket-transport-contract.ts";
+import type { GateListener, GateRules, ProvenPeer } from "./stranger-gate.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import type { FromTunnel, ToTunnel, TunnelData } from "./tls-worker.ts";
 
@@ -24,11 +26,6 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
-interface Listener {
-  readonly take: (socket: Socket) => void;
-  readonly refused: (reason: string) => void;
-}
-
 class Tunnel implements SocketTransport {
   readonly #worker: Worker;
   /** Number of connections whose last bytes have not been sent. */
@@ -36,7 +33,7 @@ class Tunnel implements SocketTransport {
   /** Number of refusals that this thread has not heard of. */
   readonly #unheard = new Int32Array(new SharedArrayBuffer(4));
   readonly #pending = new Map<number, Pending>();
-  readonly #listeners = new Map<number, Listener>();
+  readonly #listeners = new Map<number, GateListener>();
   readonly #sockets = new Set<Socket>();
   #nextId = 1;
 
@@ -65,11 +62,11 @@ class Tunnel implements SocketTransport {
     });
   }
 
-  async listen(at: Address, take: Listener["take"], refused: Listener["refused"]): Promise<Listening> {
+  async listen(at: Address, rules: GateRules, listener: GateListener): Promise<Listening> {
     const id = this.#nextId++;
-    this.#listeners.set(id, { take, refused });
+    this.#listeners.set(id, listener);
     try {
-      const port = await this.#ask<number>({ kind: "listen", id, ...at });
+      const port = await this.#ask<number>({ kind: "listen", id, rules, ...at });
       const close = () => {
         if (this.#listeners.delete(id)) this.#tell({ kind: "close", id });
       };
@@ -133,16 +130,17 @@ class Tunnel implements SocketTransport {
 
   /** Gives a connection's plain end to whoever waits for it. */
   #pair(message: Extract<FromTunnel, { kind: "ready" }>): void {
-    const { id, stream, remoteAddress, remotePort, localAddress } = message;
-    const taker = message.isIncoming ? this.#listeners.get(id)?.take : this.#pending.get(id)?.resolve;
+    const { id, stream, peer, remoteAddress, remotePort, localAddress } = message;
+    const listener = peer === undefined ? undefined : this.#listeners.get(id);
+    const caller = peer === undefined ? this.#pending.get(id) : undefined;
     let ends: readonly [number, number];
     try {
-      if (taker === undefined) throw new Error("nobody waits for it any more");
+      if (listener === undefined && caller === undefined) throw new Error("nobody waits for it any more");
       ends = socketPair();
     } catch (error) {
       this.#tell({ kind: "drop", id: stream });
-      if (message.isIncoming) this.#listeners.get(id)?.refused((error as Error).message);
-      else this.#pending.get(id)?.reject(error as Error);
+      listener?.refused((error as Error).message);
+      caller?.reject(error as Error);
       return;
     }
     const socket = new Socket({ fd: ends[0], readable: true, writable: true });
@@ -154,7 +152,23 @@ class Tunnel implements SocketTransport {
     socket.once("close", () => this.#sockets.delete(socket));
     Atomics.add(this.#open, 0, 1);
     this.#tell({ kind: "pair", id: stream, fd: ends[1] });
-    taker(socket as Socket & never);
+    caller?.resolve(socket as Socket & never);
+    if (listener !== undefined && peer !== undefined) enter(socket, peer, listener);
+  }
+}
+
+/** Lets a peer in that has proved itself in the other thread. */
+function enter(socket: Socket, peer: ProvenPeer, listener: GateListener): void {
+  let inside: ChannelListener | undefined;
+  const channel = new Channel(socket, peer.name, {
+    message: (message) => inside?.message(message),
+    end: (error) => inside?.end(error),
+  });
+  try {
+    inside = listener.proven(channel, peer);
+  } catch (error) {
+    listener.refused((error as Error).message);
+    channel.destroy();
   }
 }
 
