@@ -17,6 +17,14 @@ const library = ["sim", ...on8, ...of1K, "--nccl", "--op", "all_reduce"];
 
 describe("a command refuses", () => {
   it.each<[readonly string[], RegExp]>([
+    [["detect", "--sort", "id", "--sort", "name"], /--sort is "name"; expected one value: "id" was given before/],
+    [["sim", ...ring, ...on8, "-b", "1K", "-b", "2K"], /--min is "2K"; expected one value: "1K" was given before/],
+    [["plan", "7B", "--constrain", "tp=2", "--constrain", "tp=4"], /--constrain is "tp=4"; .*tp=2 was given before/],
+    [["plan", "7B", "--constrain", "tp=2,tp=4"], /--constrain is "tp=4"; expected one size of tp: tp=2 was given/],
+    [
+      ["plan", "7B", "--hardware", "hgx-h100-8", "--link", "nvlink=64", "--link", "nvlink=x2"],
+      /--link is "nvlink=x2"; expected one change of nvlink: "nvlink=64" was given before/,
+    ],
     [["detect", "--no-redact"], /--no-redact is given; expected --record beside it/],
     [["detect", "--json", "--columns", "id"], /--columns is "id"; expected nothing: JSON has all/],
     [["compile", ...ring, "--dtype", "f16"], /--dtype is "f16"; expected --target cuda beside it/],

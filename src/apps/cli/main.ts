@@ -7,6 +7,7 @@ import { Command, CommanderError } from "commander";
 import { ChoraleError, type ErrorCode } from "../../core/index.ts";
 import { COMMANDS } from "./commands.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
+import { refuseContradictions } from "./option-readers.ts";
 import { print, printError } from "./output.ts";
 
 const EXIT_BY_CODE: Partial<Record<ErrorCode, number>> = {
@@ -46,6 +47,7 @@ export async function main(argv: readonly string[]): Promise<number> {
         module.configure(command, (code) => {
           exitCode = code;
         });
+        refuseContradictions(command);
       }
     }
     if (argv.length === 0) {

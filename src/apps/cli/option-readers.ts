@@ -1,6 +1,6 @@
 /** Readers of options that several commands take; commander puts the option's name before what they say. */
-import { InvalidArgumentError as CommanderArgumentError } from "commander";
-import { InvalidArgumentError, parseSize } from "../../core/index.ts";
+import { type Command, InvalidArgumentError as CommanderArgumentError } from "commander";
+import { InvalidArgumentError, parseSize, show } from "../../core/index.ts";
 
 /** One word of an option that may be given again: `<key=value>` would take the words after it too if it took several. */
 export function collect(word: string, words: readonly string[] = []): readonly string[] {
@@ -33,6 +33,24 @@ export function sized(least: number): (text: string) => number {
 export function refuseGiven(options: Readonly<Record<string, unknown>>, needed: string): void {
   for (const [name, value] of Object.entries(options)) {
     if (value !== undefined) throw new InvalidArgumentError(name, value, `${needed} beside it`);
+  }
+}
+
+/**
+ * Has a command refuse an option that is given again with another value: commander takes the last, and the first would be ignored.
+ * @throws InvalidArgumentError, as the command line is parsed, that names both values
+ */
+export function refuseContradictions(command: Command): void {
+  for (const option of command.options) {
+    if (option.parseArg === collect) continue;
+    let before: string | null | undefined;
+    command.on(`option:${option.name()}`, (word: string | null) => {
+      if (before !== undefined && word !== before) {
+        const name = option.long ?? option.flags;
+        throw new InvalidArgumentError(name, word, `one value: ${show(before)} was given before`);
+      }
+      before = word;
+    });
   }
 }
 

@@ -1,7 +1,7 @@
 /** `chorale plan`: a model and hardware in, the best sharding plan out, and why the others lost. */
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { InvalidArgumentError } from "../../core/index.ts";
+import { InvalidArgumentError, show } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
@@ -75,7 +75,7 @@ interface Flags extends ModelOfTimeFlags {
   readonly objective: string;
   readonly train?: string;
   readonly zero?: number;
-  readonly constrain?: string;
+  readonly constrain?: readonly string[];
   readonly ranks?: number;
   readonly top: number;
   readonly totalMemory?: boolean;
@@ -93,7 +93,15 @@ interface Flags extends ModelOfTimeFlags {
 function whatIf(inventory: Inventory, flags: Flags): Inventory {
   const added = (flags.add ?? []).reduce(addDevices, inventory);
   const fewer = (flags.without ?? []).reduce<Inventory>(withoutDevices, added);
-  return (flags.link ?? []).reduce(changeLinks, fewer);
+  const links = flags.link ?? [];
+  const kindOf = (text: string) => text.split("=")[0]?.trim();
+  for (const [at, text] of links.entries()) {
+    const before = links.slice(0, at).find((one) => kindOf(one) === kindOf(text));
+    if (before !== undefined && before.trim() !== text.trim()) {
+      throw new InvalidArgumentError("--link", text, `one change of ${kindOf(text)}: ${show(before)} was given before`);
+    }
+  }
+  return [...new Set(links.map((text) => text.trim()))].reduce(changeLinks, fewer);
 }
 
 const hasAccelerator = (inventory: Inventory | undefined) =>
@@ -109,17 +117,23 @@ function exportOf(plan: ShardingPlan, target: string, modelPath: string, invento
   });
 }
 
-/** Reads `tp=2,pp=2`. */
-function parseConstraints(text: string): Partial<Record<PlanAxis, number>> {
+/** Reads `tp=2,pp=2`, once or again. */
+function parseConstraints(words: readonly string[]): Partial<Record<PlanAxis, number>> {
   const accepted = `AXIS=SIZE,… with axes ${PLAN_AXES.join(", ")}, such as tp=2,pp=2`;
   const constraints: Partial<Record<PlanAxis, number>> = {};
-  for (const part of text.split(",")) {
+  for (const part of words.flatMap((word) => word.split(","))) {
     const match = /^\s*([a-z]+)\s*=\s*(\d{1,7})\s*$/.exec(part);
     const axis = PLAN_AXES.find((name) => name === match?.[1]);
-    if (match === null || axis === undefined || constraints[axis] !== undefined) {
-      throw new InvalidArgumentError("--constrain", text, accepted);
+    if (match === null || axis === undefined) throw new InvalidArgumentError("--constrain", words.join(","), accepted);
+    const [size, before] = [Number(match[2]), constraints[axis]];
+    if (before !== undefined && before !== size) {
+      throw new InvalidArgumentError(
+        "--constrain",
+        part.trim(),
+        `one size of ${axis}: ${axis}=${before} was given before`,
+      );
     }
-    constraints[axis] = Number(match[2]);
+    constraints[axis] = size;
   }
   return constraints;
 }
@@ -180,7 +194,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--objective <what>", CLI_OBJECTIVES.join(", "), "latency")
     .option("--train <method>", "train: full, lora, lora-RANK, qlora, prefix, dpo, rlhf (ppo), grpo, distillation")
     .option("--zero <stage>", "ZeRO stage 0 to 3 (default: the best)", whole(0))
-    .option("--constrain <axes>", "fix axes: tp=2,pp=2")
+    .option("--constrain <axes>", "fix axes: tp=2,pp=2 (repeatable)", collect)
     .option("--ranks <n>", "fix the number of ranks; a CPU hosts several", whole(1))
     .option("--add <devices>", "what if there were more: 4xH200 (repeatable)", collect)
     .option("--without <devices>", "what if these were gone: gpu3, or a family (repeatable)", collect)
