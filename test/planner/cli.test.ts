@@ -212,7 +212,7 @@ describe("chorale plan", () => {
     [["nonsense"], /model is "nonsense"; expected a folder/],
     [["gpt2", "--hardware", "hgx-h100-9"], /hardware|preset/],
     [["gpt2", "--hardware", "l4", "--constrain", "xp=2"], /AXIS=SIZE/],
-    [["gpt2", "--hardware", "l4", "--constrain", "tp=2,tp=4"], /AXIS=SIZE/],
+    [["gpt2", "--hardware", "l4", "--constrain", "tp=2,tp=4"], /expected one size of tp: tp=2 was given before/],
     [["gpt2", "--hardware", "l4", "--objective", "fast"], /latency, throughput, memory/],
     [["gpt2", "--hardware", "l4", "--quant", "int5"], /one of f32/],
     [["gpt2", "--hardware", "l4", "--dtype", "f12"], /--dtype is "f12"; expected one of f32, f16, bf16, fp8; --quant/],

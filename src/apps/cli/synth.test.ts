@@ -57,6 +57,24 @@ describe("chorale sim", () => {
 });
 
 describe("chorale synth", () => {
+  it("says on a terminal what it is at, and erases that before it answers", async () => {
+    const { isTTY } = process.stderr;
+    process.stderr.isTTY = true;
+    try {
+      const { err } = await runCli("synth", "all_gather", "--topology", "hgx-a100-8", "-o", file("progress.json"));
+      const shown = err.split("\r\u001b[2K").slice(1);
+      expect(shown.filter((text) => text !== "")).toEqual([
+        "reading hgx-a100-8",
+        "finding the optimum of all_gather over 8 ranks",
+        "compiling the plan and proving it",
+        "simulating the plan",
+      ]);
+      expect(shown.at(-1)).toBe("");
+    } finally {
+      process.stderr.isTTY = isTTY;
+    }
+  });
+
   it("counts one tree and one step as one", async () => {
     const { out } = await runCli("synth", "broadcast", "--topology", file("pair.network.json"));
     expect(out).toContain("1 tree, at most 1 step, the fewest possible");

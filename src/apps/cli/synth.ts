@@ -39,7 +39,7 @@ import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
 import { collect, factor, refuseGiven, whole } from "./option-readers.ts";
-import { print, printJson } from "./output.ts";
+import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
 import { writeOutput } from "./write-output.ts";
@@ -275,7 +275,16 @@ const rate = (GBps: number): string =>
 
 const writePlan = (file: string, plan: ExecutionPlan): void => writeOutput("-o", file, `${planToJson(plan, 2)}\n`);
 
+/** Each step of a machine of thousands of devices takes seconds, or minutes: on a terminal, the one under way is said. */
 async function run(operation: string, flags: Flags): Promise<number> {
+  try {
+    return await answer(operation, flags);
+  } finally {
+    showProgress("");
+  }
+}
+
+async function answer(operation: string, flags: Flags): Promise<number> {
   const collective = CERTIFIED_COLLECTIVES.find((name) => name === operation) as CertifiedCollective | undefined;
   if (collective === undefined)
     throw new InvalidArgumentError("OPERATION", operation, CERTIFIED_COLLECTIVES.join(", "));
@@ -287,6 +296,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
   if (flags.choices !== undefined) requireStorable(collective, flags.choices);
   if (flags.instances !== undefined && (flags.output === undefined || flags.multicast === true))
     throw new InvalidArgumentError("--instances", flags.instances, "-o with it, and no --multicast");
+  showProgress(`reading ${flags.topology}`);
   const { network, inventory } = await machineFor(flags);
   const options = {
     ...(flags.root === undefined ? {} : { root: flags.root }),
@@ -296,6 +306,8 @@ async function run(operation: string, flags: Flags): Promise<number> {
   };
   const template = collective === "all_reduce" ? multicastTemplate(network) : undefined;
   if (flags.multicast === true) requireTemplate(flags, template);
+  const numRanks = network.nodes.filter(({ kind }) => kind === "rank").length;
+  showProgress(`finding the optimum of ${collective} over ${numRanks} ranks`);
   const result = await synthesize(network, collective, options);
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
   const most = Math.max(1, mostPieces(result));
@@ -306,6 +318,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     throw new InvalidArgumentError("--instances", flags.instances, `1 to ${mostCopies} for this schedule`);
   const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, Math.min(8, most));
   if (result.isOptimal && flags.certificate !== undefined) {
+    showProgress("checking the certificate");
     const certificate = certify(result);
     const { faults } = checkCertificate(certificate);
     if (faults.length > 0) throw new Error(`the certificate does not hold: ${faults.join("; ")}`);
@@ -313,6 +326,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
   }
   let timed: Simulated | undefined;
   if (flags.output !== undefined) {
+    showProgress("compiling the plan and proving it");
     const op = flags.redop ?? "sum";
     const base = { pieces, op };
     const strands = flags.multicast === true ? "ways" : (flags.strands ?? fastestStrands(result, sizeBytes, base));
@@ -324,12 +338,13 @@ async function run(operation: string, flags: Flags): Promise<number> {
       const plan = compile(programOf(result, { ...base, strands, instances: flags.instances ?? 1 }));
       writePlan(flags.output, plan);
       const mostTried = (most * TRIED_SHARE) / pieces;
-      if (!isNetworkFile(flags.topology) && (flags.instances ?? 1) <= mostTried)
-        timed = await simulated(make, plan, mostTried, flags, inventory());
+      if (!isNetworkFile(flags.topology) && (flags.instances ?? 1) <= mostTried) showProgress("simulating the plan");
+      timed = await simulated(make, plan, mostTried, flags, inventory());
     }
   }
   const sizes = await envelopeFor(flags, collective, network, inventory);
   const { plans, ...envelope } = sizes?.found ?? {};
+  if (flags.sensitivity === true) showProgress("finding which links bind");
   const summary: Summary = {
     operation: collective,
     topology: flags.topology,
@@ -349,6 +364,7 @@ async function run(operation: string, flags: Flags): Promise<number> {
     ...(flags.sensitivity === true ? { sensitivity: await sensitivity(network, collective, options) } : {}),
     ...(sizes === undefined ? {} : { envelope: envelope as Omit<Envelope, "plans"> }),
   };
+  showProgress("");
   if (flags.json === true) printJson(summary, 2);
   else
     print(

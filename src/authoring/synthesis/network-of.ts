@@ -38,7 +38,11 @@ const acceleratorsOf = ({ devices }: Pick<Inventory, "devices">): ReadonlySet<st
 /** Whether links lead from the first rank to all others: links of machines lead both ways. */
 function joinsRanks({ edges }: Network, ranks: readonly string[]): boolean {
   const neighbours = new Map<string, string[]>();
-  for (const { from, to } of edges) neighbours.set(from, [...(neighbours.get(from) ?? []), to]);
+  for (const { from, to } of edges) {
+    const known = neighbours.get(from);
+    if (known === undefined) neighbours.set(from, [to]);
+    else known.push(to);
+  }
   const reached = new Set(ranks.slice(0, 1));
   for (const id of reached) for (const next of neighbours.get(id) ?? []) reached.add(next);
   return ranks.every((id) => reached.has(id));
@@ -69,8 +73,9 @@ export function networkOf(inventory: Pick<Inventory, "devices" | "topology">, op
   const ranks = options.devices ?? defaultRanks(inventory);
   const known = new Map(inventory.topology.nodes.map((node) => [node.id, node]));
   const accelerators = acceleratorsOf(inventory);
+  const devices = new Set(inventory.devices.map(({ id }) => id));
   for (const id of ranks) {
-    if (!known.has(id) || !inventory.devices.some((device) => device.id === id)) {
+    if (!known.has(id) || !devices.has(id)) {
       throw new InvalidArgumentError(
         "devices",
         id,

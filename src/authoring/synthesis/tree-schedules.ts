@@ -5,7 +5,7 @@
 import type { NetworkRoute, ScheduleTree } from "../certificate/index.ts";
 import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
 import { breadthFirst } from "./breadth-first.ts";
-import { gatherBound, type Ratio, rationalOf } from "./cut-bounds.ts";
+import { type CutBound, gatherBound, type Ratio, rationalOf } from "./cut-bounds.ts";
 import { buildForest, exactUnits, type Forest, type RoutedTree, type TreeUnits, unitsForTrees } from "./forest.ts";
 import { leastHeight, leastHeightBothWays } from "./height-bound.ts";
 import { LinkLoads, type Ways, waysTime } from "./link-loads.ts";
@@ -34,13 +34,19 @@ const mostWhereSymmetryFails = ({ ranks, numNodes }: ScaledGraph): number => (ra
 /**
  * Trees that spread from their roots in the ratio of the weights. Where relays have more capacity in than out, trees are
  * packed into the best balanced use of the links; where that cannot be had exactly, their weights are rounded.
+ * @param cut the bound of the graph, where it is known
  */
-async function forestFor(problem: Problem, graph: ScaledGraph, weights: readonly number[]): Promise<Forest> {
+async function forestFor(
+  problem: Problem,
+  graph: ScaledGraph,
+  weights: readonly number[],
+  cut?: CutBound,
+): Promise<Forest> {
   const { treesPerRoot, fewestSteps } = problem;
   const usable = fewestSteps || isBalanced(graph) ? graph : await balanced(graph, weights);
   if (fewestSteps) return breadthFirst(graph, weights);
   if (usable === undefined) return roundedForest(graph, weights, treesPerRoot);
-  const bound = gatherBound(usable, weights);
+  const bound = usable === graph && cut !== undefined ? cut : gatherBound(usable, weights);
   const busy = new Set([...usable.ids.keys()].filter((node) => bound.inside[node]));
   const least = leastHeight(usable, weights, busy);
   const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
@@ -180,19 +186,23 @@ function scheduleOf(graph: ScaledGraph, { trees, total }: Forest, ways: (tree: R
 const gathersIn = ({ collective }: Problem): boolean => collective === "reduce_scatter" || collective === "reduce";
 
 /** The bound of all-gather and broadcast; of reduce-scatter and reduce on the reversed graph. */
-export function treesBound(problem: Problem): Bound {
+export const treesBound = (problem: Problem): Bound => boundOf(problem, cutOf(problem));
+
+const cutOf = (problem: Problem): CutBound =>
+  gatherBound(gathersIn(problem) ? reversed(problem.graph) : problem.graph, weightsOf(problem));
+
+function boundOf(problem: Problem, cut: CutBound): Bound {
   const { graph } = problem;
-  const weights = weightsOf(problem);
-  const cut = gatherBound(gathersIn(problem) ? reversed(graph) : graph, weights);
-  const unit = graph.unit.times(integer(sum(weights)));
+  const unit = graph.unit.times(integer(sum(weightsOf(problem))));
   return { bound: rationalOf(cut).over(unit), witness: cutWitness(graph, cut.inside) };
 }
 
 export async function byTrees(problem: Problem): Promise<Outcome> {
   const { graph } = problem;
   const gathers = gathersIn(problem);
-  const bound = treesBound(problem);
-  const forest = await forestFor(problem, gathers ? reversed(graph) : graph, weightsOf(problem));
+  const cut = cutOf(problem);
+  const bound = boundOf(problem, cut);
+  const forest = await forestFor(problem, gathers ? reversed(graph) : graph, weightsOf(problem), cut);
   const turned = turner();
   const ways = ({ routes }: RoutedTree): Ways => (gathers ? { up: turned(routes) } : { down: routes });
   return { ...bound, ...scheduleOf(graph, forest, ways), height: forest.height };
