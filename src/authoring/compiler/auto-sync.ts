@@ -45,6 +45,8 @@ export class AutoSync {
   /** Every operation as one number, by its place in program order and then by its strand. */
   private readonly keys: Float64Array;
   private readonly inserted = new Insertions();
+  /** The clock of who has heard of nobody. */
+  private readonly nothing: Int32Array;
   /** What each strand knows of the others. */
   private readonly clocks: Int32Array[];
   private readonly puts: number[];
@@ -92,8 +94,8 @@ export class AutoSync {
     });
     this.keys.sort();
     const hasPorts = this.putsUpTo.some((upTo) => upTo[upTo.length - 1] !== 0);
-    const nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
-    this.clocks = strands.map(() => nothing);
+    this.nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
+    this.clocks = strands.map(() => this.nothing);
   }
 
   /** @returns what is to be inserted into each strand. Channels and semaphores are added to the rank records */
@@ -142,7 +144,7 @@ export class AutoSync {
 
   private join(strand: number, other: Clock): void {
     const base = (this.clocks[strand] as Int32Array).slice();
-    for (let i = 0; i < base.length; i++)
+    for (let i = 0; other.base !== this.nothing && i < base.length; i++)
       if ((other.base[i] as number) > (base[i] as number)) base[i] = other.base[i] as number;
     base[other.strand] = Math.max(base[other.strand] as number, other.index);
     this.clocks[strand] = base;

@@ -85,6 +85,12 @@ export function useOf(uses: Use[], entry: Entry, { proxy, packet }: Access, fres
   return use;
 }
 
+/** Whether all of a list stay: then it is shared. Copied for each of a chunk's readers, it took their square. */
+function areKept(list: Use | undefined, keep: (use: Use) => boolean): boolean {
+  for (let use = list; use !== undefined; use = use.next) if (!keep(use)) return false;
+  return true;
+}
+
 /** @returns those of `list` that `keep` keeps */
 export function only(list: Use | undefined, keep: (use: Use) => boolean): Use | undefined {
   let kept: Use | undefined;
@@ -94,6 +100,6 @@ export function only(list: Use | undefined, keep: (use: Use) => boolean): Use | 
 
 /** @returns `use`, which stands alone, before those of `list` that `keep` keeps */
 export function withUses(use: Use, list: Use | undefined, keep: (use: Use) => boolean): Use {
-  const kept = only(list, keep);
+  const kept = areKept(list, keep) ? list : only(list, keep);
   return kept === undefined ? use : { ...use, next: kept };
 }

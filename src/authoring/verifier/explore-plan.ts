@@ -185,10 +185,11 @@ class Explorer {
     }
     const blocked = this.#strands.filter((strand) => !strand.done).map((strand) => this.#why(strand));
     const finished = this.#tokens.arrived;
-    for (const strand of this.#strands) {
-      for (let i = 0; i < this.#size; i++) finished[i] = Math.max(finished[i]!, strand.clock?.[i] ?? 0);
-    }
     const numStrands = this.#strands.length;
+    // Of puts through ports: strands finish all that they begin.
+    for (const { clock } of this.#strands) {
+      for (let i = numStrands; i < this.#size; i++) finished[i] = Math.max(finished[i]!, clock?.[i] ?? 0);
+    }
     return {
       blocked,
       memory: this.#memory,
