@@ -290,7 +290,7 @@ function tellUnjoined(ranks: readonly number[]): void {
 function describeEvent(event: WorldEvent): string | undefined {
   switch (event.kind) {
     case "rank-failed":
-      return `rank ${event.rank} ${event.how} (generation ${event.generation}): ${event.message}`;
+      return describeFailed(event);
     case "rebuild-started": {
       // That of a failure is told with the rank that failed.
       const why = /^rank \d+ /.test(event.because) ? "" : ` (${event.because})`;
@@ -300,13 +300,22 @@ function describeEvent(event: WorldEvent): string | undefined {
       if (event.generation === 1) return undefined;
       const fresh = event.ranks.filter(({ was }) => was === undefined).map(({ rank }) => rank);
       const started = fresh.length === 0 ? "" : `; started again: ${fresh.join(", ")}`;
-      return `generation ${event.generation} has ${event.worldSize} ranks${started}`;
+      return `generation ${event.generation} has ${event.worldSize} rank${event.worldSize === 1 ? "" : "s"}${started}`;
     }
     case "rebuild-refused":
       return `no further rebuild: ${event.because}`;
     default:
       return undefined;
   }
+}
+
+/** How a rank failed. One that reports another's failure, or that of its own generation, has said who and when itself. */
+export function describeFailed(event: Extract<WorldEvent, { kind: "rank-failed" }>): string {
+  const { rank, how, generation, message, becauseOfRank } = event;
+  const known = `rank ${becauseOfRank} failed (generation ${generation}): `;
+  const isKnown = becauseOfRank !== undefined && message.startsWith(known);
+  const because = isKnown && becauseOfRank !== rank ? ` because rank ${becauseOfRank} did` : "";
+  return `rank ${rank} ${how} (generation ${generation})${because}: ${isKnown ? message.slice(known.length) : message}`;
 }
 
 /** The first failure with its stack, and the chain of what caused it. */
