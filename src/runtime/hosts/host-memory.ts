@@ -42,7 +42,7 @@ const LINES_AT = LINE_BYTES;
 /** The rank's own of a slot: what it receives of other hosts, each from a line on. */
 const ownSlotBytes = (pieceBytes: number) => pieceBytes + 256 * LINE_BYTES;
 /** And the tables of the kernels. */
-const ownBytes = (pieceBytes: number) => NUM_SLOTS * ownSlotBytes(pieceBytes) + 64 * 1024;
+const ownBytes = (pieceBytes: number) => NUM_SLOTS * ownSlotBytes(pieceBytes) + 96 * 1024;
 
 /** What members count: pieces that they have brought, have ready for the others, and have done with. */
 export const COUNT = { brought: 0, shared: 1, taken: 2 } as const;
@@ -96,13 +96,13 @@ export const hostMemoryAt = (path: string, members: number, pieceBytes: number):
 export interface ReduceHelper {
   /**
    * Has a reduction of so many bytes made beside this thread.
-   * @param job makes it ready for a thread, by number: none has two at a time
+   * @param job makes it ready for a place, by number: each has one at a time
    * @param done called later, by this thread, if it is taken: whether it was made, which it is not if the other thread has died
    * @returns whether it is taken
    */
   reduce(
     memory: WasmMemory,
-    job: (thread: number) => ReduceJob,
+    job: (place: number) => ReduceJob,
     bytes: number,
     done: (isMade: boolean) => void,
   ): boolean;
@@ -326,7 +326,7 @@ export class HostMemory {
    * @param done called later, unless the group is over by then
    * @returns whether it is taken
    */
-  reduceBeside(job: (thread: number) => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
+  reduceBeside(job: (place: number) => ReduceJob, bytes: number, done: (isMade: boolean) => void): boolean {
     const ended = (isMade: boolean) => {
       if (!this.#isOver) done(isMade);
     };

@@ -205,6 +205,11 @@ export class PieceTools {
     if (!this.#reduceBeside("second", () => inputs, to, bytes, end)) end(false);
   }
 
+  /** Whether results are written into nothing but what members have lent. */
+  writesLentOnly(slot: number, members: readonly number[]): boolean {
+    return members.every((member) => this.#offered(member, slot, OFFER.output) > 0);
+  }
+
   /** Copies a stretch of this host's memory. */
   copyTo(from: number, to: readonly number[], bytes: number): void {
     const { memory } = this.parts;
@@ -224,8 +229,7 @@ export class PieceTools {
     done: (isMade: boolean) => void,
   ): boolean {
     const { dtype, memory, size } = this.parts;
-    const job = (thread: number) =>
-      memory.reducer.prepareBeside(thread, dtype, this.#redopOf(step), inputs(), to, size);
+    const job = (place: number) => memory.reducer.prepareBeside(place, dtype, this.#redopOf(step), inputs(), to, size);
     return memory.reduceBeside(job, bytes, done);
   }
 

@@ -20,6 +20,8 @@ interface ColumnShare extends Stretch {
   readonly to: number;
   /** Combines what the hosts have of it, for all that get it. `done` is called once it is there, unless one of them has failed. */
   readonly combine: (inputs: readonly number[], done: () => void) => void;
+  /** Whether `combine` leaves what lies at `at` as it is. */
+  readonly keeps: () => boolean;
   /** Gives them what is whole at `to`. @returns whether it may go on: none of them has failed */
   readonly give: () => boolean;
 }
@@ -77,6 +79,7 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
           if (all.length === 0) done();
           else tools.writeHosts(inputs, all, share.bytes, done);
         },
+        keeps: () => tools.writesLentOnly(slot, takers),
         give: () => deliver(slot, from, (all) => tools.copyTo(to, all, share.bytes)),
       });
     },
@@ -141,7 +144,10 @@ export function allReducePieces(parts: PieceCallParts): PieceWork {
 }
 
 /** All-reduces a stretch of this host's memory with the same column of the other hosts. */
-function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combine, give }: ColumnShare): Exchange {
+function allReduceColumn(
+  tools: PieceTools,
+  { piece, slot, at, to, bytes, combine, keeps, give }: ColumnShare,
+): Exchange {
   const { memory, messages, layout } = tools.parts;
   const { numHosts } = tools;
   const { host, column, hosts, otherHosts } = layout;
@@ -159,6 +165,15 @@ function allReduceColumn(tools: PieceTools, { piece, slot, at, to, bytes, combin
     const whenThere = messages.expect(piece, 0, receives);
     return (done) => {
       const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
+      if (keeps()) {
+        let left = 2;
+        const one = () => {
+          if (--left === 0) done();
+        };
+        messages.send(piece, 0, sends, one);
+        whenThere(() => combine(inputs, one));
+        return;
+      }
       // What is sent must stay as it is until it has left.
       messages.send(piece, 0, sends, () => whenThere(() => combine(inputs, done)));
     };

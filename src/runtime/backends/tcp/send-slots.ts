@@ -21,18 +21,13 @@ export const WORD = {
   waits: 3,
   /** Whether the thread runs, is to end, or has. */
   state: 4,
-  /** Where the reduction is that the thread makes between its writes: see TURN. */
-  turn: 5,
+  /** Whether the thread makes a block of a reduction. */
+  reduces: 5,
   /** Raised when memories came or went, which are told by messages. */
   memories: 6,
 } as const;
 export const THREAD = { starts: 0, runs: 1, ends: 2, ended: 3, failed: 4 } as const;
-/** Whether there is a reduction for the thread, and whether it has made it. */
-export const TURN = { none: 0, given: 1, made: 2 } as const;
-/** What it is, from this word on: the number of its memory, its bytes, and the kernel's arguments. */
-export const JOB_AT = 8;
-const JOB_WORDS = 8;
-const COMMON_WORDS = JOB_AT + JOB_WORDS;
+const COMMON_WORDS = 8;
 
 /** A memory that the thread reduces on, by its number; without one it is to forget it. */
 export interface MemoryNote {
@@ -79,6 +74,8 @@ export const slotAt = (slot: number) => COMMON_WORDS + slot * SLOT_WORDS;
 /** What the thread is started with. */
 export interface SendWorkerData {
   readonly slots: SendSlots;
+  /** See shared-reductions.ts. */
+  readonly reductions: Int32Array;
   /** Its end of a pair of sockets: a byte wakes who blocks in poll(2). */
   readonly wakeFd: number;
 }

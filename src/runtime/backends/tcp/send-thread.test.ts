@@ -3,10 +3,10 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
 import { socketCalls } from "../../../foreign/native/index.ts";
-import { ArenaReducer, newSharedMemory } from "../../executor/internal.ts";
 import { Connection, type Writer } from "./connection.ts";
 import { HEAD_BYTES, type Head, KIND, writeHead } from "./frame.ts";
 import { SendThread } from "./send-thread.ts";
+import { newReductions } from "./shared-reductions.ts";
 
 const LARGE = 1024 * 1024;
 const SMALL = 1000;
@@ -23,7 +23,7 @@ async function until(holds: () => boolean): Promise<void> {
 const isAll = (payload: Uint8Array, value: number) => Buffer.alloc(payload.length, value).equals(payload);
 
 async function startThread(): Promise<SendThread> {
-  const thread = new SendThread(2, socketCalls());
+  const thread = new SendThread(2, socketCalls(), newReductions());
   ended.push(() => thread.close());
   await until(() => thread.isReady);
   return thread;
@@ -159,55 +159,9 @@ describe.skipIf(process.platform === "win32")("a connection with a thread that w
     expect(thread.take(1).sent).toBe(0);
   });
 
-  it("makes reductions of the rank's memories between its writes, and says of one that it will not make that it is not made", async () => {
-    const thread = await startThread();
-    const count = 2 ** 16;
-    const made: boolean[] = [];
-    const memoryOf = () => {
-      const memory = newSharedMemory(32, 32);
-      let free = 64;
-      const allocate = (bytes: number) => {
-        const at = free;
-        free += Math.ceil(bytes / 64) * 64;
-        return at;
-      };
-      return { memory, allocate, reducer: new ArenaReducer(memory, 2, allocate) };
-    };
-    const add = ({ memory, allocate, reducer }: ReturnType<typeof memoryOf>) => {
-      const at = [0, 1, 2].map(() => allocate(4 * count)) as [number, number, number];
-      const views = at.map((from) => new Float32Array(memory.buffer, from, count)) as [
-        Float32Array,
-        Float32Array,
-        Float32Array,
-      ];
-      views[0].fill(1);
-      views[1].fill(2);
-      const job = reducer.prepareBeside(0, "f32", "sum", at.slice(0, 2), [at[2]], 2);
-      thread.reduce(memory, job, 4 * count, (isMade) => void made.push(isMade));
-      return views[2];
-    };
-    const [first, second] = [memoryOf(), memoryOf()];
-    for (const one of [first, second, first]) {
-      expect(thread.isFree).toBe(true);
-      const sum = add(one);
-      expect(thread.isFree).toBe(false);
-      await until(() => {
-        thread.settle();
-        return thread.isFree;
-      });
-      expect(sum.every((value) => value === 3)).toBe(true);
-    }
-    thread.forget(first.memory);
-    const sum = add(second);
-    await thread.close();
-    thread.settle();
-    // It may have made it before it heard of the end.
-    expect(made).toEqual([true, true, true, sum[0] === 3]);
-  });
-
   it("writes by itself before the thread is there, and after it has ended", async () => {
     const [near, far] = await pair();
-    const thread = new SendThread(1, socketCalls());
+    const thread = new SendThread(1, socketCalls(), newReductions());
     await thread.close();
     const { connection } = writing(near, { slot: 0, thread: () => (thread.isReady ? thread : undefined) });
     const other = reading(far);

@@ -1,17 +1,16 @@
 /**
  * A thread that writes large payloads for a rank. To write bytes to a socket is to copy them, and so is to read them: where a rank
  * has a second core, this thread does the one while the rank's own does the other and reduces. It knows no frames: it writes
- * pieces of memory in the order in which it is given them, for each connection. Between its writes it makes reductions, one at a time.
+ * pieces of memory in the order in which it is given them, for each connection. Between its writes it makes blocks of the rank's
+ * reductions (shared-reductions.ts).
  *
  * Memory that it has been given is in use until it was written, or until `take` has returned, which asks for it back.
  */
 import { constants } from "node:os";
 import { Worker } from "node:worker_threads";
 import { POLL_IN, type SocketCalls, socketPair } from "../../../foreign/native/index.ts";
-import type { ReduceJob, WasmMemory } from "../../executor/internal.ts";
-import { HostAddresses, napUntil } from "../../memory/index.ts";
+import { HostAddresses } from "../../memory/index.ts";
 import {
-  JOB_AT,
   type MemoryNote,
   newSlots,
   OWNER,
@@ -20,7 +19,6 @@ import {
   SLOT,
   slotAt,
   THREAD,
-  TURN,
   WORD,
 } from "./send-slots.ts";
 
@@ -42,23 +40,18 @@ export class SendThread {
   readonly gone: Promise<void>;
   readonly #byte = new Uint8Array(1);
   readonly #bytes = new Uint8Array(64);
-  /** What follows the reduction that it makes. */
-  #made: ((isMade: boolean) => void) | undefined;
-  /** Memories that it knows, by their numbers. */
-  readonly #memories = new Map<WasmMemory, number>();
-  #numMemories = 0;
   #seen = 0;
   #isClosed = false;
 
   /** Starts it; it is there a little later. @throws UnavailableError out of descriptors, or an error out of threads */
-  constructor(numSlots: number, calls: SocketCalls) {
+  constructor(numSlots: number, calls: SocketCalls, reductions: Int32Array) {
     this.#calls = calls;
     this.#slots = newSlots(numSlots);
     this.#words = this.#slots.words;
     this.#fds = socketPair();
     const [near, far] = this.#fds as readonly [number, number];
     this.wakeFd = near;
-    const workerData: SendWorkerData = { slots: this.#slots, wakeFd: far };
+    const workerData: SendWorkerData = { slots: this.#slots, wakeFd: far, reductions };
     try {
       const worker = new Worker(new URL("./send-worker.js", import.meta.url), { workerData, execArgv: [] });
       worker.unref();
@@ -124,52 +117,24 @@ export class SendThread {
     return { written, sent };
   }
 
-  /** Whether it has no reduction to make. */
-  get isFree(): boolean {
-    return this.isReady && this.#made === undefined;
+  /** Whether it was there, and is there no longer. */
+  get isGone(): boolean {
+    return Atomics.load(this.#words, WORD.state) >= THREAD.ended;
   }
 
-  /** Has a reduction made on a memory. @param done called by `settle`: whether it was made, or the thread has died */
-  reduce(memory: WasmMemory, job: ReduceJob, bytes: number, done: (isMade: boolean) => void): void {
-    let number = this.#memories.get(memory);
-    if (number === undefined) {
-      number = this.#numMemories++;
-      this.#memories.set(memory, number);
-      this.#note({ number, memory });
-    }
-    const { kernel, inTable, numInputs, outTable, numOutputs, context } = job;
-    this.#words.set([number, bytes, kernel, inTable, numInputs, outTable, numOutputs, context], JOB_AT);
-    this.#made = done;
-    Atomics.store(this.#words, WORD.turn, TURN.given);
-    this.#ask();
+  /** Whether it makes a block of a reduction. */
+  get isReducing(): boolean {
+    return !this.isGone && Atomics.load(this.#words, WORD.reduces) === 1;
   }
 
-  /** Hears whether the reduction was made. */
-  settle(): void {
-    const isMade = Atomics.load(this.#words, WORD.turn) === TURN.made;
-    if (this.#made === undefined || (!isMade && this.isReady)) return;
-    const done = this.#made;
-    this.#made = undefined;
-    Atomics.store(this.#words, WORD.turn, TURN.none);
-    done(isMade);
-  }
-
-  /** Returns when it makes no reduction any more. */
-  finish(): void {
-    napUntil(() => !this.isReady || Atomics.load(this.#words, WORD.turn) !== TURN.given, STOP_MS);
-  }
-
-  /** Has it forget a memory. */
-  forget(memory: WasmMemory): void {
-    const number = this.#memories.get(memory);
-    if (number === undefined) return;
-    this.#memories.delete(memory);
-    this.#note({ number });
-  }
-
-  #note(note: MemoryNote): void {
+  /** Tells it of a memory on which it is to reduce, or that it is to forget. */
+  note(note: MemoryNote): void {
     this.#worker?.postMessage(note);
     Atomics.add(this.#words, WORD.memories, 1);
+  }
+
+  /** Says that there is something to reduce, or that there are memories to learn. */
+  wake(): void {
     this.#ask();
   }
 

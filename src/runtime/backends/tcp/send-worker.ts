@@ -2,18 +2,8 @@
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { POLL_IN, POLL_OUT, type SocketCalls, socketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
 import { reduceOn, type WasmFunction } from "../../executor/internal.ts";
-import {
-  JOB_AT,
-  type MemoryNote,
-  OWNER,
-  RING,
-  type SendWorkerData,
-  SLOT,
-  slotAt,
-  THREAD,
-  TURN,
-  WORD,
-} from "./send-slots.ts";
+import { type MemoryNote, OWNER, RING, type SendWorkerData, SLOT, slotAt, THREAD, WORD } from "./send-slots.ts";
+import { makeBlock } from "./shared-reductions.ts";
 
 /** How long it looks again and again for something to do before it sleeps, ms: to be woken takes as long. */
 const SPIN_MS = 0.05;
@@ -23,6 +13,7 @@ const BLOCK_MS = 100;
 const {
   slots: { words, addresses, numSlots },
   wakeFd,
+  reductions,
 } = workerData as SendWorkerData;
 /** Bound once it is sure that the thread is to begin: a process that ends while a library is being loaded is aborted. */
 let calls: SocketCalls;
@@ -89,15 +80,18 @@ function learnMemories(): void {
   }
 }
 
-/** Makes the reduction that the rank has given, if any. */
-function reduce(): void {
-  if (Atomics.load(words, WORD.memories) !== knownMemories) learnMemories();
-  if (Atomics.load(words, WORD.turn) !== TURN.given) return;
-  const [number = 0, bytes = 0, kernel = 0, inTable = 0, numInputs = 0, outTable = 0, numOutputs = 0, context = 0] =
-    words.subarray(JOB_AT);
-  kernels.get(number)?.(kernel, inTable, numInputs, outTable, numOutputs, 0, bytes, context);
-  Atomics.store(words, WORD.turn, TURN.made);
-  tellWritten();
+function kernelsOf(memory: number): WasmFunction {
+  if (!kernels.has(memory)) learnMemories();
+  return kernels.get(memory) as WasmFunction;
+}
+
+/** Makes a block of what the rank has to reduce. @returns whether there was one */
+function reduce(): boolean {
+  Atomics.store(words, WORD.reduces, 1);
+  const which = makeBlock(reductions, kernelsOf);
+  Atomics.store(words, WORD.reduces, 0);
+  if (which === "last") tellWritten();
+  return which !== "none";
 }
 
 function sleep(asked: number): void {
@@ -125,8 +119,7 @@ function run(): void {
       table[2 * count + 1] = POLL_OUT;
       count++;
     }
-    reduce();
-    if (isAsked(asked) || ends()) continue;
+    if (reduce() || isAsked(asked) || ends()) continue;
     if (count === 0) sleep(asked);
     else block(asked, count);
   }

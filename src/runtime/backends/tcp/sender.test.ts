@@ -1,11 +1,16 @@
 /** The threads that write for a rank: one at a time, however slowly they start and end. */
 import { Worker } from "node:worker_threads";
 import { describe, expect, it, vi } from "vitest";
+import { Random } from "../../../../test/oracle/random.ts";
 import { socketCalls } from "../../../foreign/native/index.ts";
 import { ArenaReducer, newSharedMemory, PAGE_BYTES } from "../../executor/internal.ts";
 import type { PeerSockets } from "./meet.ts";
 import { SendThread } from "./send-thread.ts";
 import { forLarge, Sender } from "./sender.ts";
+import { newReductions } from "./shared-reductions.ts";
+
+const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+console.log(`sender seed ${seed} (CHORALE_SEED=${seed} repeats it)`);
 
 const newSender = () => new Sender({ sendThread: "on", calls: socketCalls(), peers: [] });
 const hasThread = (sender: Sender) => sender.watched.length > 0;
@@ -29,7 +34,7 @@ describe.skipIf(process.platform === "win32")("a rank's thread that writes", () 
 
   it("is not terminated while it starts, when Node would leave its file open", async () => {
     const terminate = vi.spyOn(Worker.prototype, "terminate");
-    const thread = new SendThread(1, socketCalls());
+    const thread = new SendThread(1, socketCalls(), newReductions());
     await thread.close();
     await thread.gone;
     expect(terminate).not.toHaveBeenCalled();
@@ -37,56 +42,64 @@ describe.skipIf(process.platform === "win32")("a rank's thread that writes", () 
   });
 });
 
-it.skipIf(process.platform === "win32")(
-  "makes sums by the thread that does nothing else, then by the one that writes, one at a time each",
-  async () => {
-    const peer = { sockets: Array(3).fill({ socket: {} }) } as unknown as PeerSockets;
-    const sender = new Sender({ sendThread: "on", calls: socketCalls(), peers: [undefined, peer] });
-    const memory = newSharedMemory(32, 32);
+describe.skipIf(process.platform === "win32")("reductions beside a rank's own thread", () => {
+  const peer = { sockets: Array(3).fill({ socket: {} }) } as unknown as PeerSockets;
+  const sumsOf = (sender: Sender) => {
+    const memory = newSharedMemory(64, 64);
     let free = 64;
     const reducer = new ArenaReducer(memory, 2, (bytes) => {
       const at = free;
-      free += bytes;
+      free += Math.ceil(bytes / 64) * 64;
       return at;
     });
-    const count = 2 ** 16;
-    const at = [0, 1, 2, 3].map((nth) => (4 + 4 * nth) * PAGE_BYTES) as [number, number, number, number];
-    const views = at.map((from) => new Float32Array(memory.buffer, from, count));
-    const by: number[] = [];
     const made: boolean[] = [];
-    const reduce = (inputs: readonly number[], outputs: readonly number[]) => {
-      const job = (thread: number) => {
-        by.push(thread);
-        return reducer.prepareBeside(thread, "f32", "sum", inputs, outputs, 2);
-      };
-      return sender.reduce(memory, job, 4 * count, (isMade) => void made.push(isMade));
+    /** Has `count` elements made anew by two sums, of 1 and `value`. @returns checks them */
+    const sum = (nth: number, count: number, value: number) => {
+      const at = [0, 1, 2, 3].map((one) => (4 + 16 * nth + 4 * one) * PAGE_BYTES);
+      const views = at.map((from) => new Float32Array(memory.buffer, from, count));
+      for (const [i, view] of views.entries()) view.fill([1, value, 0, 0][i] as number);
+      const job = (place: number) => reducer.prepareBeside(place, "f32", "sum", at.slice(0, 2), at.slice(2), 2);
+      const isTaken = sender.reduce(memory, job, 4 * count, (isMade) => void made.push(isMade));
+      return { isTaken, isRight: () => views.slice(2).every((view) => view.every((one) => one === 1 + value)) };
     };
-    const [first, second, third, fourth] = at;
-    const turn = () => new Promise((resolve) => setImmediate(resolve));
-    // They start one after the other, each when it is first asked for.
-    for (const view of views) view.fill(1);
-    while (!by.includes(0) || !by.includes(1)) {
-      reduce([first, second], [third]);
-      reduce([first, second], [fourth]);
+    return { memory, made, sum };
+  };
+  /** Until both threads are there: they start one after the other, each when it is first asked for. */
+  const started = async (sender: Sender) => {
+    const { memory, sum } = sumsOf(sender);
+    while (!sum(0, 50_000, 1).isTaken || sender.watched.length < 2) {
       sender.finish();
       sender.settle();
-      await turn();
+      await new Promise((resolve) => setImmediate(resolve));
     }
-    views[0]?.fill(1);
-    by.length = 0;
-    expect([reduce([first, second], [third, fourth]), reduce([first, first], [first])]).toEqual([true, true]);
-    expect(reduce([first, second], [third])).toBe(false);
-    expect(by).toEqual([1, 0]);
-    made.length = 0;
     sender.finish();
     sender.settle();
-    expect(made).toEqual([true, true]);
-    expect(views[0]?.every((value) => value === 2)).toBe(true);
-    expect(views[3]?.every((value, i) => value === views[2]?.[i] && value >= 2)).toBe(true);
-    expect(reduce([first, second], [third])).toBe(true);
+    sender.forget(memory);
+  };
+
+  it("are made by all threads together, whatever their size and memory", async () => {
+    const random = new Random(seed);
+    const sender = new Sender({ sendThread: "on", calls: socketCalls(), peers: [undefined, peer] });
+    await started(sender);
+    const [first, second] = [sumsOf(sender), sumsOf(sender)] as const;
+    expect(first.sum(0, 100, 1).isTaken).toBe(false);
+    for (let round = 0; round < 12; round++) {
+      const { made, sum } = random.chance(0.5) ? first : second;
+      made.length = 0;
+      const sums = [0, 1, 2].map((nth) => sum(nth, 50_000 + random.below(14_000), round));
+      expect(sums.map(({ isTaken }) => isTaken)).toEqual([true, true, true]);
+      if (random.chance(0.2)) sender.finish();
+      const helps = random.chance(0.7);
+      while (made.length < 3) {
+        if (!(helps && sender.help())) sender.settle();
+        if (sender.hasNews) sender.settle();
+      }
+      expect(made).toEqual([true, true, true]);
+      expect(sums.map(({ isRight }) => isRight())).toEqual([true, true, true]);
+    }
     await sender.close();
-  },
-);
+  });
+});
 
 it("sends large payloads over connections over which the other end sends none, where a pair has enough", () => {
   const of = (count: number) => Array.from({ length: count }, (_, index) => index);

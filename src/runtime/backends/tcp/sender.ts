@@ -9,6 +9,7 @@ import type { ReduceHelper } from "../../hosts/index.ts";
 import type { Writer } from "./connection.ts";
 import type { PeerSockets } from "./meet.ts";
 import { SendThread } from "./send-thread.ts";
+import { SharedReductions } from "./shared-reductions.ts";
 import type { SendThreadMode } from "./tcp-handle.ts";
 
 /** Fewest other ranks with which it gains where both directions of a pair share a connection, which the kernel locks for each. */
@@ -38,6 +39,7 @@ export class Sender implements ReduceHelper {
   #numSlots = 0;
   /** The one that writes, and then, where there is another one, one that only reduces. */
   readonly #threads: SendThread[] = [];
+  readonly #reductions = new SharedReductions();
   #wants: boolean;
   /** How many of them reduce: with 8 ranks it gained nothing (tcp-gloo-hosts-16-cores-2026-11-29.md in bench/results/). */
   readonly #numReducing: number;
@@ -59,13 +61,19 @@ export class Sender implements ReduceHelper {
   #whenReady(nth: number): SendThread | undefined {
     if (!this.#wants || nth > this.#threads.length || (this.#threads.length === 0 && numLeaving > 0)) return undefined;
     try {
-      this.#threads[nth] ??= new SendThread(nth === 0 ? this.#numSlots : 0, this.#options.calls);
+      this.#threads[nth] ??= this.#start(nth === 0 ? this.#numSlots : 0);
     } catch {
       // Out of descriptors or threads: the rank's own thread does what they would, as it does without.
       this.#wants = false;
     }
     const thread = this.#threads[nth];
     return thread?.isReady === true ? thread : undefined;
+  }
+
+  #start(numSlots: number): SendThread {
+    const thread = new SendThread(numSlots, this.#options.calls, this.#reductions.words);
+    for (const [memory, number] of this.#reductions.memories) thread.note({ number, memory });
+    return thread;
   }
 
   /** What to poll for them: descriptors, for WAKE_EVENTS. */
@@ -90,34 +98,61 @@ export class Sender implements ReduceHelper {
     for (const [nth, thread] of this.#threads.entries()) thread.rise(isWoken(nth));
   }
 
-  /** Has a reduction made by a thread, where it is large and one is free. */
+  /** Has a reduction made by the threads, where it is large, beside what this one does itself of it in `help`. */
   reduce(
     memory: WasmMemory,
-    job: (thread: number) => ReduceJob,
+    job: (place: number) => ReduceJob,
     bytes: number,
     done: (isMade: boolean) => void,
   ): boolean {
     if (bytes < LEAST_REDUCED_BYTES) return false;
-    for (let nth = this.#numReducing - 1; nth >= 0; nth--) {
-      const thread = this.#whenReady(nth);
-      if (thread?.isFree !== true) continue;
-      thread.reduce(memory, job(nth), bytes, done);
-      return true;
-    }
-    return false;
+    let numReady = 0;
+    for (let nth = 0; nth < this.#numReducing; nth++) if (this.#whenReady(nth) !== undefined) numReady++;
+    if (numReady === 0) return false;
+    if (!this.#reductions.give(this.#numberOf(memory), job, bytes, done)) return false;
+    for (const thread of this.#threads) thread.wake();
+    return true;
+  }
+
+  #numberOf(memory: WasmMemory): number {
+    const known = this.#reductions.memories.get(memory);
+    if (known !== undefined) return known;
+    const number = this.#reductions.learn(memory);
+    for (const thread of this.#threads) thread.note({ number, memory });
+    return number;
+  }
+
+  /** Whether there may be something to reduce that no thread has begun. */
+  get hasWork(): boolean {
+    return this.#reductions.hasBlocks;
+  }
+
+  /** Does a part of that. @returns whether there was any */
+  help(): boolean {
+    const helps = this.#reductions.help();
+    if (helps) this.settle();
+    return helps;
   }
 
   finish(): void {
-    for (const thread of this.#threads) thread.finish();
+    this.#reductions.finish(() => !this.#threads.some(({ isReducing }) => isReducing));
   }
 
   /** Goes on after reductions that threads have made. */
   settle(): void {
-    for (const thread of this.#threads) thread.settle();
+    if (this.#reductions.isEmpty) return;
+    const isLost = this.#threads.some(({ isGone }) => isGone);
+    if (isLost) this.finish();
+    this.#reductions.settle(isLost);
   }
 
   forget(memory: WasmMemory): void {
-    for (const thread of this.#threads) thread.forget(memory);
+    const number = this.#reductions.forget(memory);
+    if (number === undefined) return;
+    for (const thread of this.#threads) {
+      thread.note({ number });
+      thread.wake();
+    }
   }
 
   /** Ends them at once. @returns when their own resources are free too */

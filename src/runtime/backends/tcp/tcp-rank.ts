@@ -417,10 +417,12 @@ export class TcpRank implements TcpContext {
         count++;
       }
       let moved = this.#flushLent();
-      const restMs = moved ? 0 : this.#sender.rest(this.hosts.rest(waitMs));
+      const mayHelp = this.#sender.hasWork;
+      const restMs = moved || mayHelp ? 0 : this.#sender.rest(this.hosts.rest(waitMs));
       const ready = this.options.calls.poll(this.#table, count, restMs);
       if (ready > 0) this.#serve();
       moved ||= ready > 0;
+      if (!moved && mayHelp && this.#sender.help()) moved = true;
       const numPolled = count - firstWatched;
       this.#sender.rise((nth) => nth < numPolled && (this.#table[2 * (firstWatched + nth) + 1] ?? 0) >>> 16 !== 0);
       if (this.#flushLent()) moved = true;

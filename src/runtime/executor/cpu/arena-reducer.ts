@@ -24,7 +24,7 @@ export class ArenaReducer {
   readonly #outTable: number;
   readonly #allocate: (bytes: number) => number;
   readonly #tablesBytes: number;
-  /** Room for those that other threads make, by thread: a context, and behind it its tables. */
+  /** Room for those that other threads make, by place: a context, and behind it its tables. */
   readonly #beside: number[] = [];
 
   /** @param allocate gives memory of this rank alone */
@@ -41,21 +41,21 @@ export class ArenaReducer {
   }
 
   /**
-   * Makes a reduction ready for another thread, which runs it with a range that begins at 0. There is room for one of each
-   * thread: it must have ended before the next is made.
+   * Makes a reduction ready for other threads, which run it range by range. There is room for one of each
+   * place: it must have ended before the next is made.
    */
   prepareBeside(
-    thread: number,
+    place: number,
     dtype: DType,
     redop: ReduceOp,
     inputs: readonly number[],
     outputs: readonly number[],
     divisor: number,
   ): ReduceJob {
-    let context = this.#beside[thread];
+    let context = this.#beside[place];
     if (context === undefined) {
       context = this.#allocate(CONTEXT.sizeBytes + this.#tablesBytes);
-      this.#beside[thread] = context;
+      this.#beside[place] = context;
       initContext(this.#buffer, context);
     }
     const inTable = context + CONTEXT.sizeBytes;
