@@ -17,7 +17,7 @@ import type { TlsIdentity } from "./tls-identity.ts";
 /** How the handshake's first message of who knocks begins. */
 const WORD = { kind: "knock", field: "introduction" } as const;
 
-/** Connections that have not proved themselves yet. */
+/** Connections that have not proved themselves yet: as many, or all that are awaited. */
 const MAX_STRANGERS = 256;
 
 /** What the knocking rank says of itself. Both sides compare everything but `from` and `index` with their own. */
@@ -50,6 +50,8 @@ interface DoorOptions {
   readonly tls?: TlsIdentity | undefined;
   /** How another address is chosen, for the error of one that cannot be listened on. */
   readonly howToChoose?: string;
+  /** How many may come at once. */
+  readonly numCallers?: number;
   /** What the connecting side is called in errors; `rank` by default. */
   readonly caller?: string;
   /** Says why a peer that knows the secret is not let in; `undefined` when it is. */
@@ -62,11 +64,12 @@ interface DoorOptions {
 export class PeerDoor {
   readonly #entrance: Entrance;
 
-  private constructor({ secret, handshakeMs, caller = "rank", refuse, welcome, onRefused }: DoorOptions) {
+  private constructor(options: DoorOptions) {
+    const { secret, handshakeMs, caller = "rank", numCallers = 0, refuse, welcome, onRefused } = options;
     this.#entrance = new Entrance({
       secret,
       handshakeMs,
-      maxStrangers: MAX_STRANGERS,
+      maxStrangers: Math.max(MAX_STRANGERS, numCallers),
       onRefused,
       word: WORD,
       admit: (text, peer) => {

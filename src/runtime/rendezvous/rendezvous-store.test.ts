@@ -318,6 +318,28 @@ describe("a stranger at the rendezvous", () => {
     expect(silent.filter(({ socket }) => !socket.destroyed).length).toBeLessThan(80);
   });
 
+  it("makes room for another only when more have come than there are ranks", async () => {
+    const { store, refused } = await open({ claims: claims(0, { worldSize: 80 }) });
+    const first = await stranger(store.port);
+    await hello(first);
+    await Promise.all(Array.from({ length: 79 }, async () => hello(await stranger(store.port))));
+    expect(refused).toEqual([]);
+    await stranger(store.port);
+    await first.closed;
+    expect(refused).toEqual([
+      expect.stringMatching(/^127\.0\.0\.1:\d+ had not proved itself yet, and made room for another$/),
+    ]);
+  });
+
+  it("is named where its connection was reset", async () => {
+    const { store, refused } = await open();
+    const peer = await stranger(store.port);
+    await hello(peer);
+    peer.socket.resetAndDestroy();
+    await expect.poll(() => refused.length).toBe(1);
+    expect(refused[0]).toMatch(/^127\.0\.0\.1:\d+ left before it had proved itself(: read ECONNRESET)?$/);
+  });
+
   it("cannot break it with random bytes, nor with broken copies of a handshake", { timeout: 60_000 }, async () => {
     const { store } = await open();
     const a = await join(store, 0);

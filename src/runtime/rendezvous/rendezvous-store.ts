@@ -13,7 +13,7 @@ import { type Admission, Entrance } from "./handshake-listener.ts";
 import type { TlsIdentity } from "./tls-identity.ts";
 import { type Asker, isStoreAsk, ValueStore } from "./value-store.ts";
 
-/** Connections that have not proved themselves yet. */
+/** Connections that have not proved themselves yet: as many, or all ranks, which may come at once. */
 const MAX_STRANGERS = 64;
 /** Most keys, and bytes of all values: ranks exchange ids and addresses. */
 const MAX_KEYS = 16_384;
@@ -77,7 +77,7 @@ export class RendezvousStore {
     this.#entrance = new Entrance({
       secret: options.secret,
       handshakeMs: options.handshakeMs,
-      maxStrangers: MAX_STRANGERS,
+      maxStrangers: Math.max(MAX_STRANGERS, options.claims.worldSize),
       onRefused: options.onRefused,
       word: { kind: "join", field: "claims" },
       admit: (text, peer) => this.#admit(parseClaims(text, peer), peer),

@@ -51,8 +51,8 @@ export class StrangerGate {
   readonly #secret: Buffer;
   readonly #rules: GateRules;
   readonly #listener: GateListener;
-  /** Ends each of them, with a reason. */
-  readonly #strangers = new Set<(reason: string) => void>();
+  /** Ends each of them, with a reason; and its name. */
+  readonly #strangers = new Map<(reason: string) => void, string>();
 
   /** @throws InvalidArgumentError for a secret that is too short */
   constructor(rules: GateRules, listener: GateListener) {
@@ -63,7 +63,7 @@ export class StrangerGate {
 
   /** Drops all strangers. */
   close(reason: string): void {
-    for (const refuse of [...this.#strangers]) refuse(reason);
+    for (const refuse of [...this.#strangers.keys()]) refuse(reason);
   }
 
   /** Takes a connection that has just come. It does not keep the process alive until its peer has proved itself. */
@@ -91,13 +91,17 @@ export class StrangerGate {
       },
       end: (error) => {
         if (inside !== undefined) inside.end(error);
-        else refuse(error?.message ?? `${name} left before it had proved itself`);
+        else if (error instanceof FormatError) refuse(error.message);
+        else refuse(`${name} left before it had proved itself${error === undefined ? "" : `: ${error.message}`}`);
       },
     });
     socket.unref();
-    this.#strangers.add(refuse);
+    this.#strangers.set(refuse, name);
     const [oldest] = this.#strangers;
-    if (this.#strangers.size > maxStrangers) oldest?.("a connection that did not prove itself made room for another");
+    if (this.#strangers.size > maxStrangers && oldest !== undefined) {
+      const [refuseOldest, nameOfOldest] = oldest;
+      refuseOldest(`${nameOfOldest} had not proved itself yet, and made room for another`);
+    }
     channel.send({ kind: "hello", protocol: PROTOCOL, nonce });
   }
 

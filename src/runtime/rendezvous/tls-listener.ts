@@ -12,7 +12,7 @@ import { type GateRules, type ProvenPeer, peerName, StrangerGate } from "./stran
 const HANDSHAKE_MS = 10_000;
 /** A peer that has said nothing for so long waits for us to speak first: it has no TLS, and is told so, ms. */
 const SILENCE_MS = 4_000;
-/** Connections that have not shown a certificate yet; the oldest goes when there are more. */
+/** Connections that have not shown a certificate yet, unless more may lack the secret; the oldest goes when there are more. */
 const MAX_STRANGERS = 256;
 /** The first byte of a TLS handshake record. */
 const TLS_HANDSHAKE = 0x16;
@@ -24,7 +24,7 @@ const PLAIN_HINT = (() => {
   return Buffer.concat([length, text]);
 })();
 
-const LEFT = "left during the TLS handshake, or shows a certificate of another authority";
+const LEFT = "left during the TLS handshake, or shows a certificate that is refused: expired, or of another authority";
 
 interface PortOptions {
   readonly host: string;
@@ -54,6 +54,7 @@ function pathOf({ remoteAddress, remotePort, localAddress }: Socket): string {
 /** Listens. @returns ends that, and drops those that have not proved themselves */
 export function listenSecurely({ host, port, rules, tls }: PortOptions, listener: PortListener): () => void {
   const strangers = new Map<string, Stranger>();
+  const maxStrangers = Math.max(MAX_STRANGERS, rules.maxStrangers);
   const gate = new StrangerGate(rules, {
     proven(channel: Channel, peer) {
       const stream = channel.socket as TLSSocket;
@@ -96,8 +97,8 @@ export function listenSecurely({ host, port, rules, tls }: PortOptions, listener
     refuse(path, strangers.get(path), LEFT);
     strangers.set(path, stranger);
     const [oldest] = strangers;
-    if (strangers.size > MAX_STRANGERS && oldest !== undefined)
-      refuse(...oldest, "did not show a certificate in time, and made room for another");
+    if (strangers.size > maxStrangers && oldest !== undefined)
+      refuse(...oldest, "had not shown a certificate yet, and made room for another");
     const silent = afterRunning(SILENCE_MS, () => {
       listener.refused(`${stranger.name} said nothing: it uses no TLS, or is no peer`);
       strangers.delete(path);
@@ -141,6 +142,7 @@ export function describeTlsError(error: NodeJS.ErrnoException): string {
     return "uses no TLS, or is no peer";
   }
   if (code === "ECONNRESET") return LEFT;
+  if (code === "ERR_TLS_HANDSHAKE_TIMEOUT") return `did not end the TLS handshake within ${HANDSHAKE_MS / 1000} s`;
   if (/PEER_DID_NOT_RETURN_A_CERTIFICATE/.test(code)) return "shows no certificate";
   if (/ALERT/.test(code)) return `refuses this side's certificate (${code})`;
   return `shows a certificate that is refused: ${message} (${code})`;

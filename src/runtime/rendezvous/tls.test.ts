@@ -123,6 +123,7 @@ describe.skipIf(process.platform === "win32")("connections over TLS", () => {
     await expect(call(at, { ca: other.cert, ...other.issue() })).rejects.toThrow(/shows a certificate that is refused/);
     const expired = { ca: tls.ca, ...authority.issue("late", -3, -2) };
     await expect(call(at, expired)).rejects.toThrow(/does not accept this side's certificate/);
+    await expect.poll(() => refused.join("\n"), PATIENCE).toMatch(/a certificate that is refused: expired, or/);
     // One that shows none.
     const none = connectTls({ ...at, ca: tls.ca, checkServerIdentity: () => undefined });
     const [error] = (await once(none, "error")) as [Error];

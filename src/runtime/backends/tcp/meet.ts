@@ -69,6 +69,8 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
     secret,
     host,
     tls,
+    // Each opens its connections one after the other.
+    numCallers: worldSize,
     refuse: (theirs) => {
       const refusal = refusalOf(own, theirs, taken);
       if (refusal === undefined) taken.add(`${theirs.from} ${theirs.index}`);
