@@ -37,7 +37,8 @@ class Tunnel implements SocketTransport {
   readonly #sockets = new Set<Socket>();
   #nextId = 1;
 
-  constructor(identity: TlsIdentity) {
+  /** @param onFailed the thread has ended by an error: no later request may come */
+  constructor(identity: TlsIdentity, onFailed: () => void) {
     const data: TunnelData = { identity, open: this.#open, unheard: this.#unheard };
     this.#worker = new Worker(new URL("./tls-worker.js", import.meta.url), {
       workerData: data,
@@ -47,8 +48,13 @@ class Tunnel implements SocketTransport {
     });
     this.#worker.on("message", (message: FromTunnel) => this.#hear(message));
     this.#worker.on("error", (error) => {
+      onFailed();
+      // Nobody is left to send anything, which the end of the process would wait for.
+      Atomics.store(this.#open, 0, 0);
       for (const { reject } of this.#pending.values()) reject(error);
       for (const socket of this.#sockets) socket.destroy(error);
+      for (const listener of this.#listeners.values())
+        listener.refused(`nobody comes any more: the thread that listened has failed: ${error.message}`);
     });
     this.#worker.unref();
     process.on("exit", () => {
@@ -177,7 +183,7 @@ const tunnels = new Map<string, Tunnel>();
 /** The tunnel of a process for one identity. */
 export function tunnelOf(identity: TlsIdentity): SocketTransport {
   const name = JSON.stringify(identity);
-  const tunnel = tunnels.get(name) ?? new Tunnel(identity);
+  const tunnel = tunnels.get(name) ?? new Tunnel(identity, () => tunnels.delete(name));
   tunnels.set(name, tunnel);
   return tunnel;
 }

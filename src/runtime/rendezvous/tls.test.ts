@@ -135,6 +135,12 @@ describe.skipIf(process.platform === "win32")("connections over TLS", () => {
     await expect(wrong).rejects.toThrow(/the secret is another one \(not shown\)/);
   });
 
+  it("fail, each by itself, where the thread that encrypts cannot begin", async () => {
+    const unusable = { ca: "no certificate", cert: "nor this", key: "nor this" };
+    for (let i = 0; i < 2; i++) await expect(call({ host, port: 1 }, unusable)).rejects.toThrow(/PEM|no start line/);
+    await expect(open(unusable)).rejects.toThrow(/cannot be listened on|to listen on.*(PEM|no start line)/s);
+  });
+
   it("say it on both sides when one uses TLS and the other does not", async () => {
     const plain = await PeerDoor.open({ secret, host, refuse: () => undefined, welcome: () => {} });
     cleanups.push(() => plain.close());
