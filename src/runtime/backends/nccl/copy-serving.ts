@@ -69,8 +69,8 @@ export class CopyServing implements Serving {
     this.#common = { copies, label, hash: hashNumbers([...Buffer.from(label)]), kept: keptShape(choice.served) };
   }
 
-  get kind(): CallKind {
-    return this.slot.kind;
+  get kinds(): readonly CallKind[] {
+    return this.slot.kinds;
   }
 
   get isRefused(): boolean {

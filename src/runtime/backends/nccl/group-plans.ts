@@ -39,8 +39,8 @@ import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { PlanOpenings } from "./queue-options.ts";
 
-/** Kinds of calls that open plans begin here: above those of NCCL's calls (`kindOf`). */
-const FIRST_PLAN_KIND = 2 ** 44;
+/** Kinds of calls that open plans go down from here, below those of others: small integers like NCCL's (`kindOf`), for V8's sake. */
+const FIRST_PLAN_KIND = -2;
 /** Calls of one root have keys of their own: above the words of a packed call. */
 const ROOTS = 2 ** 32;
 /** Plans of programs that a group keeps open; the one that was not run for longest makes room, on all members alike. */
@@ -380,7 +380,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const { rank } = this.#parts;
     const kernelOf = (one: KernelShape) => kernelFor(plan, rank.at.device.info, one, rank.settings.interprocess);
     const kernel = kernelOf(shape);
-    const kind = FIRST_PLAN_KIND + this.#numKinds++;
+    const kind = FIRST_PLAN_KIND - this.#numKinds++;
     // Kernels of other groups may leave no room for a block of many threads, or for clusters of blocks.
     const isSmallest = kernel.threads <= FEWEST_BLOCK_THREADS && kernel.blocksPerStrand === 1;
     const threads = Math.min(kernel.threads, FEWEST_BLOCK_THREADS);
@@ -473,7 +473,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const which = isReplaceable ? 0 : 1;
     let slot = this.#meetings[which];
     if (slot === undefined) {
-      const kind = FIRST_PLAN_KIND + this.#numKinds++;
+      const kind = FIRST_PLAN_KIND - this.#numKinds++;
       slot = new PlanSlot(this, { kind, ...meetingOf(this.#parts.size), dtype: "u8", maxBytes: 0, isReplaceable });
       this.#meetings[which] = slot;
       this.#slots.set(kind, slot);

@@ -5,14 +5,13 @@ import { COLLECTIVE } from "../../memory/index.ts";
 import { ALWAYS_COLD, type CallSequence, placeOf, QueuedWork } from "../../progress/index.ts";
 import { inGroup, isComposed, issue, type NcclCall } from "./nccl-calls.ts";
 import type { NcclContext } from "./nccl-context.ts";
-import { Entry, type EntryParts, meetingOf } from "./nccl-entry.ts";
+import { Entry, type EntryParts, meetingOf, partsOfCall } from "./nccl-entry.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./pre-mul-sum.ts";
 import { kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
-const NO_COUNTS = { counts: NONE, sendCounts: NONE, recvCounts: NONE } as const;
 
 /** The tensors' memory that calls read and write. */
 function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[] {
@@ -74,6 +73,11 @@ export class CallIssuer {
       !grouped &&
       first.scalar === undefined &&
       first.staged.every(({ after }) => after === undefined);
+    const finish = calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? []));
+    if (isAlone && finish.length === 0 && !first.pairs?.length && members.length === 0) {
+      const { call, arrival, kind, source, target, result, sizeBytes } = first;
+      return this.push(partsOfCall(call, arrival, [kind], source, target, result, sizeBytes), deadline, op);
+    }
     const parts: EntryParts = {
       op: first?.op ?? "barrier",
       arrivals: calls.flatMap((one) => (one.pairs === undefined ? one.arrival : [one.arrival, ...one.pairs])),
@@ -84,7 +88,7 @@ export class CallIssuer {
       meets: first && meetingOf(first.call),
       value,
       members,
-      finish: calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? [])),
+      finish,
       sizeBytes: calls.reduce((sum, one) => sum + one.sizeBytes, 0),
     };
     return this.push(parts, deadline, op);
@@ -126,7 +130,10 @@ export class CallIssuer {
       recv: word,
       root: 0,
       redop: 0,
-      ...NO_COUNTS,
+      counts: NONE,
+      sendCounts: NONE,
+      recvCounts: NONE,
+      plan: undefined,
     };
     const arrival = this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
     return {

@@ -39,9 +39,9 @@ interface CallServer {
   launch(call: NcclCall, target: CallTarget): boolean;
 }
 
-/** A plan that serves a call; `kind` is that of the calls that open it. */
+/** A plan that serves a call; `kinds` are those of the calls that open it, one. */
 export interface Serving extends CallServer {
-  readonly kind: CallKind;
+  readonly kinds: readonly CallKind[];
   /** Whether no member can open it, which is known once they have tried. */
   readonly isRefused: boolean;
 }

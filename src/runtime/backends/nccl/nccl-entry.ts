@@ -1,6 +1,12 @@
 /** What a communicator's queue holds: calls that run on the stream, and tasks of the host. */
 import type { DeviceStorage } from "../../device/index.ts";
-import { type EntryParts as CommonParts, type QueuedWork, QueueEntry } from "../../progress/index.ts";
+import {
+  type Arrival,
+  type CallKind,
+  type EntryParts as CommonParts,
+  type QueuedWork,
+  QueueEntry,
+} from "../../progress/index.ts";
 import type { NcclCall } from "./nccl-calls.ts";
 import type { MainPoint } from "./stream-order.ts";
 
@@ -23,6 +29,22 @@ export interface EntryParts extends CommonParts {
 }
 
 const NONE: readonly never[] = Object.freeze([]);
+
+/**
+ * What one call says of itself that stages nothing. All that make such calls write it here: objects of one shape, so that a barrier
+ * among calls like each other has V8 compile nothing anew.
+ */
+export function partsOfCall(
+  single: NcclCall,
+  arrival: Arrival,
+  kinds: readonly CallKind[],
+  source: DeviceStorage | undefined,
+  target: DeviceStorage | undefined,
+  result: unknown,
+  sizeBytes: number,
+): EntryParts {
+  return { op: single.op, arrivals: [arrival], kinds, single, source, target, result, sizeBytes };
+}
 
 export class Entry extends QueueEntry {
   readonly single: NcclCall | undefined;

@@ -42,7 +42,7 @@ import { type EntryParts, meetingOf } from "./nccl-entry.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
 import { prepareRun } from "./plan-run.ts";
-import { makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
+import { LastCall, makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import { opened, splitting } from "./regroup.ts";
 
@@ -90,7 +90,7 @@ export class NcclGroup implements GroupDriver {
       registers: rank.settings.registrations !== undefined,
       dtypes: new Set(rank.settings.capabilities.dtypes),
       plans: parts.plans.choices === undefined ? undefined : parts.plans,
-      quick: { last: undefined },
+      quick: new LastCall(),
     };
     this.#batched = { ...this.#context, plans: undefined };
     this.#mail = new PairMail(queue.options.control, at, rank.peers);

@@ -92,7 +92,7 @@ export function prepareRun(
     const parts: EntryParts = {
       op: "run",
       arrivals: [arrival],
-      kinds: [slot.kind],
+      kinds: slot.kinds,
       storages: [...new Set(storages)],
       run: () => {
         launch(target());

@@ -37,8 +37,8 @@ export class PlanServing implements SlotServing {
     this.#parts = [partsOf(its.rank.input), partsOf(its.rank.output)];
   }
 
-  get kind(): CallKind {
-    return this.slot.kind;
+  get kinds(): readonly CallKind[] {
+    return this.slot.kinds;
   }
 
   get isRefused(): boolean {

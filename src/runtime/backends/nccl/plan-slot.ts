@@ -38,6 +38,8 @@ export interface SlotOwner {
 export class PlanSlot {
   /** The calls that open it are of this kind: see first-calls.ts. */
   readonly kind: CallKind;
+  /** That one alone, as calls have it. */
+  readonly kinds: readonly CallKind[];
   readonly plan: ExecutionPlan;
   readonly dtype: DType;
   /** The largest size, bytes of the larger of a rank's two buffers. */
@@ -69,6 +71,7 @@ export class PlanSlot {
   ) {
     this.#owner = owner;
     this.kind = parts.kind;
+    this.kinds = [parts.kind];
     this.plan = parts.plan;
     this.dtype = parts.dtype;
     this.#kernel = parts.kernel;

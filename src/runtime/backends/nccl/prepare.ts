@@ -23,7 +23,7 @@ import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.t
 import { usableAddress } from "../../device/internal.ts";
 import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
 import type { CallPlans, NcclCall, Serving } from "./nccl-calls.ts";
-import type { EntryParts } from "./nccl-entry.ts";
+import { type EntryParts, partsOfCall } from "./nccl-entry.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 
 /** Operation, element type and operator in the first word of a fingerprint. */
@@ -75,21 +75,68 @@ export interface PrepareContext {
   /** What may serve calls in NCCL's place; nothing does in batches, which NCCL runs as one. */
   readonly plans: CallPlans | undefined;
   /** The call that was prepared quickly last. */
-  readonly quick: { last: CallShape | undefined };
+  readonly quick: LastCall;
 }
 
-/** What calls of one operation, element type, size and operator have in common: programs make many alike in a row. */
-interface CallShape {
-  readonly op: WireOp;
-  readonly dtype: DType;
-  readonly part: number;
-  readonly redop: NamedReduceOp | undefined;
-  /** As `CallSequence.plain` has it. */
-  readonly mark: number;
-  readonly plan: Serving | undefined;
-  readonly kinds: readonly CallKind[];
-  /** Of the first of them. */
-  readonly arrival: Arrival;
+/**
+ * What calls of one operation, element type, size and operator have in common: programs make many alike in a row. One object, which
+ * each call unlike the last one is written into: sizes may come by chance.
+ */
+export class LastCall {
+  #op: WireOp | undefined;
+  #dtype: DType | undefined;
+  #part = 0;
+  #redop: NamedReduceOp | undefined;
+  #mark = 0;
+  #arrival: Arrival | undefined;
+  plan: Serving | undefined;
+  kinds: readonly CallKind[] = NONE;
+
+  /** The next call, if it is like the last one. @param mark as `CallSequence.plain` has it */
+  again(
+    { sequence, plans }: PrepareContext,
+    op: WireOp,
+    dtype: DType,
+    part: number,
+    redop: NamedReduceOp | undefined,
+    mark: number,
+  ): Arrival | undefined {
+    const isAlike =
+      this.#op === op &&
+      this.#part === part &&
+      this.#dtype === dtype &&
+      this.#redop === redop &&
+      this.#mark === mark &&
+      // Calls of NCCL that a table chose are counted where that is asked.
+      (plans === undefined || this.plan?.isRefused === false);
+    return isAlike && this.#arrival !== undefined ? sequence.again(this.#arrival) : undefined;
+  }
+
+  /** The next call, as the first of its form. */
+  first(
+    { sequence, plans }: PrepareContext,
+    op: WireOp,
+    dtype: DType,
+    part: number,
+    redop: NamedReduceOp | undefined,
+    mark: number,
+  ): Arrival {
+    const plan = plans?.serving({ op, dtype, part, redop, root: 0 });
+    const arrival = sequence.plain(op, dtype, part, redop, mark);
+    this.#op = op;
+    this.#dtype = dtype;
+    this.#part = part;
+    this.#redop = redop;
+    this.#mark = mark;
+    this.#arrival = arrival;
+    this.plan = plan;
+    if (plan !== undefined) this.kinds = plan.kinds;
+    else {
+      const kind = kindOf(arrival.print.call, part);
+      if (this.kinds[0] !== kind) this.kinds = [kind];
+    }
+    return arrival;
+  }
 }
 
 /** Brings buffers to the device and resolves addresses; nothing is published or issued yet. @throws OutOfMemoryError */
@@ -149,7 +196,7 @@ export function prepareCall(
       },
       arrival,
       pairs,
-      kind: plan?.kind ?? kindOf(arrival.print.call, part, extras.peer),
+      kind: plan?.kinds[0] ?? kindOf(arrival.print.call, part, extras.peer),
       scalar: typeof redop === "object" ? redop.scalar : undefined,
       staged,
       source: from?.storage,
@@ -202,7 +249,7 @@ export function prepareQuickly(
   options: OutputOptions,
   redop: ReduceOp | undefined,
 ): EntryParts | undefined {
-  const { at, size, stream, dtypes, plans, quick, sequence } = context;
+  const { at, size, stream, dtypes, quick } = context;
   const { output = input, dtype, signal, timeoutMs, algorithm } = options;
   if (
     algorithm !== undefined ||
@@ -236,55 +283,21 @@ export function prepareQuickly(
   const largest = op === "all_gather" ? output : input;
   const mark = context.registers && op === "all_reduce" && send === recv && part > 0 ? IN_PLACE : 0;
   const { dtype: type } = input;
-  const { last } = quick;
-  const isAlike =
-    last !== undefined &&
-    last.op === op &&
-    last.part === part &&
-    last.dtype === type &&
-    last.redop === redop &&
-    last.mark === mark &&
-    // Calls of NCCL that a table chose are counted where that is asked.
-    (plans === undefined || last.plan?.isRefused === false);
-  const shape = isAlike ? last : shapeOf(context, op, type, part, redop, mark);
-  const { plan, kinds } = shape;
-  const arrival = isAlike ? sequence.again(shape.arrival) : shape.arrival;
-  return {
+  const arrival =
+    quick.again(context, op, type, part, redop, mark) ?? quick.first(context, op, type, part, redop, mark);
+  const { plan, kinds } = quick;
+  const call: NcclCall = {
     op,
-    arrivals: [arrival],
-    kinds,
-    single: {
-      op,
-      dtype: type,
-      count: part,
-      send,
-      recv,
-      root: 0,
-      redop: ncclOp,
-      counts: NONE,
-      sendCounts: NONE,
-      recvCounts: NONE,
-      plan,
-    },
-    source,
-    target,
-    result: output,
-    sizeBytes: largest.sizeBytes,
+    dtype: type,
+    count: part,
+    send,
+    recv,
+    root: 0,
+    redop: ncclOp,
+    counts: NONE,
+    sendCounts: NONE,
+    recvCounts: NONE,
+    plan,
   };
-}
-
-/** Prepares the next call as the first of its shape. */
-function shapeOf(
-  { plans, sequence, quick }: PrepareContext,
-  op: CallShape["op"],
-  dtype: DType,
-  part: number,
-  redop: CallShape["redop"],
-  mark: number,
-): CallShape {
-  const plan = plans?.serving({ op, dtype, part, redop, root: 0 });
-  const arrival = sequence.plain(op, dtype, part, redop, mark);
-  const kinds = [plan?.kind ?? kindOf(arrival.print.call, part)];
-  quick.last = { op, dtype, part, redop, mark, plan, kinds, arrival };
-  return quick.last;
+  return partsOfCall(call, arrival, kinds, source, target, output, largest.sizeBytes);
 }
