@@ -2,14 +2,18 @@
  * Calls of random sizes on two GPUs beside calls of one size: how long each takes, issued and waited for, and whether any of them
  * compiles. Sizes are uniform in their logarithm; a first pass over all classes of sizes opens their plans. After `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/cuda-random-sizes.mjs [thread|process] [--op all_reduce|all_gather|broadcast] [--calls 10000]
- *     [--from 4] [--to 262144] [--seed 1] [--choices FILE.json] [--json]
- * Every 50th result of a second pass is compared. Percentiles in microseconds; `compiled` counts the cubins that were made during the calls.
+ *     [--from 4] [--to 262144] [--rounds 5] [--seed 1] [--choices FILE.json] [--json]
+ * Each round times random sizes, the median one and the largest, and in another order than the round before: V8 compiles what
+ * ranks run for some ten thousand calls, and once more when a barrier comes that it has not seen. So the first two rounds are warm-up;
+ * `first` has what random sizes took in the first. Every 50th result of a second pass is compared. Microseconds: medians over the other
+ * rounds of each percentile; `heapBytes` is what a call takes of the heap, and `compiled` counts the cubins that were made meanwhile.
  */
 import { readFileSync } from "node:fs";
 import { launch } from "chorale/world";
 import { flagsOf, integer } from "../dist/apps/bench/script-flags.js";
 import { oneOf } from "../dist/core/internal.js";
 
+const WARM_UP = 2;
 const config = {
   allowPositionals: true,
   options: {
@@ -17,6 +21,7 @@ const config = {
     calls: { type: "string", default: "10000" },
     from: { type: "string", default: "4" },
     to: { type: "string", default: String(256 << 10) },
+    rounds: { type: "string", default: "5" },
     seed: { type: "string", default: "1" },
     choices: { type: "string" },
     json: { type: "boolean", default: false },
@@ -29,14 +34,17 @@ const flags = flagsOf(import.meta.url, config, ({ values, positionals }) => ({
     calls: integer(values.calls, "--calls", 1),
     from: integer(values.from, "--from", 4),
     to: integer(values.to, "--to", 4),
+    rounds: integer(values.rounds, "--rounds", WARM_UP + 1),
+    warmUp: WARM_UP,
     seed: integer(values.seed, "--seed", 0),
   },
   choices: values.choices,
   json: values.json,
 }));
 
-const run = async (world, { op, calls, from, to, seed }) => {
+const run = async (world, { op, calls, from, to, rounds, warmUp, seed }) => {
   const { readdirSync } = await import("node:fs");
+  const { getHeapStatistics } = await import("node:v8");
   const { download, upload } = await import("chorale/device");
   const { deviceOf } = await import("chorale/world");
   const { homedir } = await import("node:os");
@@ -90,6 +98,7 @@ const run = async (world, { op, calls, from, to, seed }) => {
   for (let bytes = to; bytes >= 4; bytes = Math.floor(bytes / 2)) await call(Math.floor(bytes / 4));
   // Before anything is timed: a rank that makes tensors comes late, and the other one's call waits for it.
   for (const count of counts) of(count);
+  const middle = (list) => list.sort((a, b) => a - b)[list.length >> 1];
   let wrong = 0;
   const timed = (list) => {
     const us = list.map((count) => {
@@ -100,6 +109,17 @@ const run = async (world, { op, calls, from, to, seed }) => {
     us.sort((a, b) => a - b);
     const part = (share) => us[Math.min(us.length - 1, Math.floor(share * us.length))];
     return { p50: part(0.5), p90: part(0.9), p99: part(0.99), p999: part(0.999) };
+  };
+  /** Bytes of heap that a call takes: the median over windows, of which few see a collection. */
+  const heapOf = (list) => {
+    const used = () => getHeapStatistics().used_heap_size;
+    const windows = Array.from({ length: Math.ceil(list.length / 250) }, (_, i) => list.slice(250 * i, 250 * i + 250));
+    const taken = windows.map((window) => {
+      const start = used();
+      for (const count of window) call(count).wait();
+      return (used() - start) / window.length;
+    });
+    return middle(taken);
   };
   // Apart from what is timed: ranks come from a check at different moments, and the first one's next call waits for the other.
   const check = async (list) => {
@@ -114,14 +134,23 @@ const run = async (world, { op, calls, from, to, seed }) => {
   const sorted = [...counts].sort((a, b) => a - b);
   const same = (count) => Array.from({ length: calls }, () => count);
   const lists = { random: counts, medianSize: same(sorted[calls >> 1]), largestSize: same(sorted[calls - 1]) };
-  for (const list of Object.values(lists)) timed(list.slice(0, 2000));
   const before = cubins();
-  const rows = {};
-  for (const [name, list] of Object.entries(lists)) {
-    await comm.barrier();
-    rows[name] = timed(list);
-    await check(list);
+  const taken = { random: [], medianSize: [], largestSize: [] };
+  for (let round = 0; round < rounds; round++) {
+    const names = Object.keys(taken);
+    for (const name of round % 2 === 0 ? names : names.reverse()) {
+      await comm.barrier();
+      taken[name].push(timed(lists[name]));
+      await check(lists[name]);
+    }
   }
+  const rows = {};
+  for (const [name, all] of Object.entries(taken)) {
+    const kept = all.slice(warmUp);
+    rows[name] = Object.fromEntries(Object.keys(all[0]).map((key) => [key, middle(kept.map((one) => one[key]))]));
+    rows[name].heapBytes = heapOf(lists[name]);
+  }
+  rows.first = taken.random[0];
   return { op, calls, sizes: new Set(counts).size, ...rows, compiled: cubins() - before, wrong };
 };
 
@@ -140,6 +169,6 @@ if (flags.json) console.log(JSON.stringify(row));
 else
   for (const [name, value] of Object.entries(row)) {
     const text = (us) => Object.entries(us).map(([key, us]) => `${key} ${us.toFixed(1)}`);
-    console.log(name, typeof value === "object" ? `${text(value).join(", ")} us` : value);
+    console.log(name, typeof value === "object" ? `${text(value).join(", ")}` : value);
   }
 if (wrong > 0) process.exitCode = 1;
