@@ -121,6 +121,16 @@ describe("chorale compile", () => {
     });
   });
 
+  it("shows the ranks that are asked for, in one option or several", async () => {
+    for (const words of [
+      ["--rank", "0", "2"],
+      ["--rank", "0", "--rank", "2"],
+    ]) {
+      const { code, out } = await compile("ring-all-reduce", "--arg", "numRanks=3", ...words);
+      expect([code, [...out.matchAll(/^rank (\d+)/gm)].map(([, rank]) => rank)]).toEqual([0, ["0", "2"]]);
+    }
+  });
+
   it("refuses a folder to read and ranks that are no numbers", async () => {
     expect(await compile(folder)).toMatchObject({
       code: 2,

@@ -42,7 +42,7 @@ export function refuseGiven(options: Readonly<Record<string, unknown>>, needed: 
  */
 export function refuseContradictions(command: Command): void {
   for (const option of command.options) {
-    if (option.parseArg === collect) continue;
+    if (option.variadic || option.parseArg === collect) continue;
     let before: string | null | undefined;
     command.on(`option:${option.name()}`, (word: string | null) => {
       if (before !== undefined && word !== before) {
