@@ -1,6 +1,8 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import type { World } from "chorale";
 import { describe, expect, it } from "vitest";
+import main from "./main.ts";
 
 const cli = new URL("../../.cache/dev/apps/cli/main.js", import.meta.url);
 const script = fileURLToPath(new URL("./main.ts", import.meta.url));
@@ -33,6 +35,14 @@ describe("training that outlives its ranks", () => {
     expect(line?.slice(0, 10)).toBe(whole?.slice(0, 10));
     expect(line).toContain("on 2 ranks of generation 2");
     expect(status).toBe(0);
+  });
+
+  it.each([
+    ["--kill", "1:x", /--kill is "1:x"; expected RANK:STEP, with a rank from 0 to 2 and a step from 0 to 199/],
+    ["--kill", "3:20", /--kill is "3:20"; expected RANK:STEP/],
+    ["--steps", "many", /--steps is "many"; expected an integer of 1 or more/],
+  ])("refuses %s %s, which would do nothing", async (option, value, words) => {
+    await expect(main({ args: [option, value], size: 3 } as unknown as World)).rejects.toThrow(words);
   });
 
   it("ends when no restart is left", () => {

@@ -8,7 +8,7 @@
  * `--kill R:S` ends the rank that is R in generation 1 (the second `--kill`: in generation 2, and so on) before step S.
  */
 import { parseArgs } from "node:util";
-import { RankFailedError, TimeoutError, tensor, type World } from "chorale";
+import { InvalidArgumentError, RankFailedError, TimeoutError, tensor, type World } from "chorale";
 import { shareState } from "chorale/world";
 
 interface State {
@@ -22,12 +22,16 @@ export default async function main(first: World): Promise<State> {
     args: [...first.args],
     options: { steps: { type: "string", default: "200" }, kill: { type: "string", multiple: true, default: [] } },
   });
-  const kills = values.kill.map((text) => text.split(":").map(Number));
+  const steps = Number(values.steps);
+  if (!Number.isSafeInteger(steps) || steps < 1) {
+    throw new InvalidArgumentError("--steps", values.steps, "an integer of 1 or more");
+  }
+  const kills = values.kill.map((text) => killOf(text, first.size, steps));
   const state: State = { step: 0, weights: new Float64Array(2) };
   let world = first;
   for (;;) {
     try {
-      await train(world, state, Number(values.steps), kills[world.generation - 1]);
+      await train(world, state, steps, kills[world.generation - 1]);
       break;
     } catch (error) {
       // Another rank is gone, or does not answer: everything of this generation is refused from now on.
@@ -42,6 +46,19 @@ export default async function main(first: World): Promise<State> {
     );
   }
   return state;
+}
+
+/** Reads R:S. A rank or a step that the run does not have would kill nobody. */
+function killOf(text: string, numRanks: number, steps: number): readonly [rank: number, step: number] {
+  const [, rank, step] = /^(\d+):(\d+)$/.exec(text) ?? [];
+  if (!(Number(rank) < numRanks && Number(step) < steps)) {
+    throw new InvalidArgumentError(
+      "--kill",
+      text,
+      `RANK:STEP, with a rank from 0 to ${numRanks - 1} and a step from 0 to ${steps - 1}`,
+    );
+  }
+  return [Number(rank), Number(step)];
 }
 
 async function train(world: World, state: State, steps: number, kill: readonly number[] | undefined): Promise<void> {
