@@ -87,11 +87,13 @@ export function ranksProblem(ranks: number, constrain: Constraints): string | un
   return `${allFixed ? product : `a multiple of ${product}`}, as ${fixed.join(" x ")} asks`;
 }
 
+const MAX_RANKS = 2 ** 20;
+
 /** A contradiction between the two is wrong usage, not a lack of hardware. */
 function checkRanks(ranks: number | undefined, constrain: Constraints): void {
   if (ranks === undefined) return;
-  const inRange = Number.isInteger(ranks) && ranks >= 1 && ranks <= 2 ** 20;
-  const problem = inRange ? ranksProblem(ranks, constrain) : "1 or more";
+  const inRange = Number.isInteger(ranks) && ranks >= 1 && ranks <= MAX_RANKS;
+  const problem = inRange ? ranksProblem(ranks, constrain) : `an integer from 1 to ${MAX_RANKS}`;
   if (problem !== undefined) throw new InvalidArgumentError("ranks", ranks, problem);
 }
 

@@ -171,10 +171,15 @@ export function changeLinks(inventory: Inventory, text: string): Inventory {
   return { ...inventory, topology: { nodes, links: [...others, ...changed] } };
 }
 
+/** Some hundred times what any link reaches: more is a slip. */
+const MOST_GBPS = 1e6;
+
 function rescaled(link: Link, value: string): Link {
   const number = Number(value.replace(/^x/, ""));
   if (!(number > 0)) throw new InvalidArgumentError("--link", value, "a bandwidth above 0, or off");
   const bandwidthGBps = value.startsWith("x") ? (link.bandwidthGBps ?? 0) * number : number;
+  if (bandwidthGBps > MOST_GBPS)
+    throw new InvalidArgumentError("--link", value, `a bandwidth of ${MOST_GBPS} GB/s at most`);
   if (bandwidthGBps === 0)
     throw new InvalidArgumentError("--link", value, "GB/s: the link's own bandwidth is not known");
   return { ...link, bandwidthGBps };

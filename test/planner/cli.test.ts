@@ -212,6 +212,8 @@ describe("chorale plan", () => {
     [["nonsense"], /model is "nonsense"; expected a folder/],
     [["gpt2", "--hardware", "hgx-h100-9"], /hardware|preset/],
     [["gpt2", "--hardware", "l4", "--constrain", "xp=2"], /AXIS=SIZE/],
+    [["gpt2", "--hardware", "l4", "--ranks", "100000000"], /expected an integer from 1 to 1048576/],
+    [["gpt2", "--hardware", "hgx-h100-8", "--link", "nvlink=99999999999"], /a bandwidth of 1000000 GB\/s at most/],
     [["gpt2", "--hardware", "l4", "--constrain", "tp=2,tp=4"], /expected one size of tp: tp=2 was given before/],
     [["gpt2", "--hardware", "l4", "--objective", "fast"], /latency, throughput, memory/],
     [["gpt2", "--hardware", "l4", "--quant", "int5"], /one of f32/],

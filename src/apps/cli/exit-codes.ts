@@ -14,7 +14,8 @@ const LACKS: ReadonlyMap<unknown, string> = new Map([
 /** Says what the machine lacks, and how to give it, where that is why the system refused; undefined for other errors. */
 export function describeLack(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
-  const mend = LACKS.get(systemCode(error));
+  const isGone = "syscall" in error && error.syscall === "uv_cwd";
+  const mend = isGone ? "The current folder was removed: go to one that is there." : LACKS.get(systemCode(error));
   return mend === undefined ? undefined : `${error.message.replace(/\.$/, "")}. ${mend}`;
 }
 
