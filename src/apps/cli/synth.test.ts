@@ -75,9 +75,12 @@ describe("chorale synth", () => {
     }
   });
 
-  it("counts one tree and one step as one", async () => {
-    const { out } = await runCli("synth", "broadcast", "--topology", file("pair.network.json"));
+  it("counts one tree and one step as one, and simulates nothing on a network without machines", async () => {
+    const words = ["synth", "broadcast", "--topology", file("pair.network.json"), "-o", file("pair.json")];
+    const { code, out } = await runCli(...words);
+    expect(code).toBe(0);
     expect(out).toContain("1 tree, at most 1 step, the fewest possible");
+    expect(out).not.toContain("Simulated");
   });
 
   it("writes a plan that is right and a certificate that holds", async () => {

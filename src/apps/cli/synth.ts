@@ -338,8 +338,10 @@ async function answer(operation: string, flags: Flags): Promise<number> {
       const plan = compile(programOf(result, { ...base, strands, instances: flags.instances ?? 1 }));
       writePlan(flags.output, plan);
       const mostTried = (most * TRIED_SHARE) / pieces;
-      if (!isNetworkFile(flags.topology) && (flags.instances ?? 1) <= mostTried) showProgress("simulating the plan");
-      timed = await simulated(make, plan, mostTried, flags, inventory());
+      if (!isNetworkFile(flags.topology) && (flags.instances ?? 1) <= mostTried) {
+        showProgress("simulating the plan");
+        timed = await simulated(make, plan, mostTried, flags, inventory());
+      }
     }
   }
   const sizes = await envelopeFor(flags, collective, network, inventory);
