@@ -99,6 +99,21 @@ describe.skipIf(process.platform === "win32")("reductions beside a rank's own th
     }
     await sender.close();
   });
+
+  it("are heard of in the next turn where this thread makes them all at once, for another group", async () => {
+    const sender = new Sender({ sendThread: "on", calls: socketCalls(), peers: [undefined, peer] });
+    await started(sender);
+    const { made, sum } = sumsOf(sender);
+    for (let round = 1; round <= 20; round++) {
+      while (sender.hasNews);
+      expect(sum(0, 60_000, round).isTaken).toBe(true);
+      sender.finish();
+      expect([made.length, sender.hasNews]).toEqual([round - 1, true]);
+      sender.settle();
+      expect(made.length).toBe(round);
+    }
+    await sender.close();
+  });
 });
 
 it("sends large payloads over connections over which the other end sends none, where a pair has enough", () => {

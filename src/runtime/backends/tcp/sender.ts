@@ -40,6 +40,8 @@ export class Sender implements ReduceHelper {
   /** The one that writes, and then, where there is another one, one that only reduces. */
   readonly #threads: SendThread[] = [];
   readonly #reductions = new SharedReductions();
+  /** Whether `finish` may have ended some that `settle` has not heard of. */
+  #hasFinished = false;
   #wants: boolean;
   /** How many of them reduce: with 8 ranks it gained nothing (tcp-gloo-hosts-16-cores-2026-11-29.md in bench/results/). */
   readonly #numReducing: number;
@@ -81,9 +83,10 @@ export class Sender implements ReduceHelper {
     return this.#threads.map(({ wakeFd }) => wakeFd);
   }
 
-  /** Whether they have done something since this was asked last. */
+  /** Whether they, or `finish`, have done something since this was asked last. */
   get hasNews(): boolean {
-    let hasAny = false;
+    let hasAny = this.#hasFinished;
+    this.#hasFinished = false;
     for (const thread of this.#threads) if (thread.hasNews) hasAny = true;
     return hasAny;
   }
@@ -135,6 +138,8 @@ export class Sender implements ReduceHelper {
   }
 
   finish(): void {
+    // What follows those of other groups comes in the next turn.
+    this.#hasFinished = !this.#reductions.isEmpty;
     this.#reductions.finish(() => !this.#threads.some(({ isReducing }) => isReducing));
   }
 

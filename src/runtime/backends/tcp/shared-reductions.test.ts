@@ -70,6 +70,30 @@ describe("reductions that threads share", () => {
     expect([give(), give()]).toEqual([true, false]);
   });
 
+  it("are settled together, also where what follows the first of them gives another", () => {
+    const shared = new SharedReductions();
+    const { make } = otherThread(shared);
+    const ended: string[] = [];
+    const give = (what: string, then?: () => void) =>
+      shared.give(
+        0,
+        () => JOB,
+        KIB,
+        () => {
+          ended.push(what);
+          then?.();
+        },
+      );
+    give("first", () => give("third"));
+    give("second");
+    expect([make(), make()]).toEqual(["last", "last"]);
+    shared.settle();
+    expect([ended, shared.hasBlocks]).toEqual([["first", "second"], true]);
+    expect(make()).toBe("last");
+    shared.settle();
+    expect([ended.at(-1), shared.isEmpty]).toEqual(["third", true]);
+  });
+
   it("are said not to be made where a thread has gone with a block of them", () => {
     const shared = new SharedReductions();
     const memory = newSharedMemory(32, 32);

@@ -168,9 +168,10 @@ export class SharedReductions {
   /** Goes on after those that were made. @param isLost whether nobody makes what is not made by now */
   settle(isLost = false): void {
     if (this.isEmpty) return;
+    // The oldest first. What follows one may give others.
+    const oldest = this.#numGiven;
     for (let nth = 0; nth < MAX_REDUCTIONS; nth++) {
-      // The oldest first.
-      const place = (this.#numGiven + nth) & (MAX_REDUCTIONS - 1);
+      const place = (oldest + nth) & (MAX_REDUCTIONS - 1);
       const done = this.#under[place];
       const isMade = this.#isMade(place);
       if (done === undefined || !(isMade || isLost)) continue;
