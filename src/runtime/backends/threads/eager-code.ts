@@ -15,18 +15,10 @@
  * call differs from ours.
  */
 import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/internal.ts";
-import { COPY_ENTRY, DIRECT, ENTRY, GROUP, LINE, MEMBER, RANK, RING, TASK, WAY } from "./layout.ts";
+import { addEagerCall, FINISH, flagFrom, STAGE } from "./eager-call.ts";
+import { COPY_ENTRY, DIRECT, LINE, MEMBER, RING, TASK, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;
-/** The status of a call that has not begun: see `ProtocolExports.eagerCall`. */
-export const LOOK_FIRST = 0x20000;
-
-/** How far a call is that could not go on: it has announced itself, or sent all that it has to send. */
-const STAGE = { none: 0, begun: 1, sent: 2 } as const;
-
-/** What is done with received data where no kernel reduces it. */
-export const FINISH = { nothing: -1, copies: -2 } as const;
-
 interface EagerParts {
   readonly kernelType: number;
   /** (to, from, bytes) */
@@ -45,16 +37,6 @@ export function addFlagOf(module: ModuleBuilder): FunctionBuilder {
     const [member, seq] = [f.param(0), f.param(1)];
     flagFrom(f, member, seq);
   });
-}
-
-function flagFrom(f: FunctionBuilder, member: Local, seq: Local): void {
-  f.get(member)
-    .mem("i32.load", MEMBER.history)
-    .op("i64.extend_i32_u")
-    .i64(32)
-    .op("i64.shl")
-    .get(seq)
-    .op("i64.extend_i32_u", "i64.or");
 }
 
 /** Adds `eager(member, task, seq, spins) -> status` and `eagerCall(member, task, seq, high, spins) -> status`. */
@@ -131,35 +113,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
     },
     "eager",
   );
-  module.function(
-    { params: ["i32", "i32", "i32", "i32", "i32"], results: ["i32"] },
-    (f) => {
-      const [member, task, seq, high, spins] = [f.param(0), f.param(1), f.param(2), f.param(3), f.param(4)];
-      const [status, group, rank, at] = f.locals("i32", "i32", "i32", "i32");
-      f.get(member).mem("i32.load", MEMBER.group).tee(group).mem("i32.load", GROUP.state);
-      f.get(group).mem("i32.load", GROUP.numLeft).op("i32.or");
-      f.if(() => f.i32(LOOK_FIRST).op("return"));
-      f.get(member, task, seq, spins).call(eager).tee(status);
-      f.if(() => f.get(status).op("return"));
-      // As `FlightRing.note` does.
-      f.get(member).mem("i32.load", MEMBER.rank).tee(rank).mem("i32.load", RANK.flightCount).tee(at);
-      f.i32(RANK.flightEntries - 1)
-        .op("i32.and")
-        .i32(RANK.flightEntryBytes)
-        .op("i32.mul");
-      f.get(rank).op("i32.add").set(status);
-      const entry = (field: number) => RANK.flight + field;
-      f.get(status, group).mem("i32.store", entry(ENTRY.group));
-      f.get(status, seq).i32(1).op("i32.sub").mem("i32.store", entry(ENTRY.seq));
-      f.get(status, task).mem("i64.load", TASK.call).mem("i64.store", entry(ENTRY.call));
-      f.get(status).i32(1).mem("i32.store", entry(ENTRY.state));
-      f.get(status, high).mem("i32.store", entry(ENTRY.seqHigh));
-      f.get(status).i64(0).mem("i64.store", entry(ENTRY.time));
-      f.get(rank, at).i32(1).op("i32.add").mem("i32.store", RANK.flightCount);
-      f.i32(0);
-    },
-    "eagerCall",
-  );
+  addEagerCall(module, { ...parts, eager, finish });
 }
 
 /** Repeats `body` for each rank of the list at `at`, which moves on; `left` counts. */

@@ -5,10 +5,10 @@
  * (relay-tree.ts) waits for them.
  */
 import { WIRE_OPS } from "../../comm/index.ts";
-import { directLimitBytes, eagerLimitBytes, laneRoomBytes, ROOM_BYTES } from "./collective-path.ts";
-import { FINISH } from "./eager-code.ts";
+import { directLimitBytes, eagerLimitBytes, laneRoomBytes } from "./collective-path.ts";
+import { FINISH } from "./eager-call.ts";
 import type { Heap } from "./heap.ts";
-import { COPY_ENTRY, DIRECT, GROUP, LINE, MEMBER, type memberLayout, RING, TASK, WAY } from "./layout.ts";
+import { BOX_BYTES, COPY_ENTRY, DIRECT, GROUP, LINE, MEMBER, type memberLayout, RING, TASK, WAY } from "./layout.ts";
 import { childrenOf, fitsRelays, heldBy, LEAST_TREE_RANKS, parentOf, RELAYED_KERNELS } from "./relay-tree.ts";
 import type { ThreadsWork } from "./threads-work.ts";
 
@@ -270,13 +270,19 @@ export class EagerRings {
       readonly isDense?: boolean;
     },
   ): void {
-    const { words, me, member } = this.#engine;
+    const { words, me, member, size } = this.#engine;
     const { way, sendTo = -1, postBytes = 0, from, stride = 0, finish = FINISH.copies, relays = false } = call;
     const set = (field: number, value: number) => {
       words[(task.at + field) / 4] = value;
     };
     const wayAt = (kind: number) => member + this.#inner.ways + kind * WAY.sizeBytes;
     set(TASK.way, wayAt(way));
+    const isExchange = way === BOXES && size === 2;
+    const boxes = (field: number) => (isExchange ? words[(wayAt(BOXES) + field) / 4]! : 0);
+    set(TASK.myBoxes, boxes(WAY.out));
+    set(TASK.theirBoxes, isExchange ? boxes(WAY.in) + (1 - me) * boxes(WAY.inStride) : 0);
+    set(TASK.myState, boxes(WAY.state) + me * RING.stateBytes);
+    set(TASK.theirState, boxes(WAY.state) + (1 - me) * RING.stateBytes);
     set(TASK.wayIn, wayAt(call.wayIn ?? way));
     set(TASK.sendTo, sendTo);
     set(TASK.sendsOwn, Number(sendTo >= 0 && !relays));
@@ -303,7 +309,7 @@ export class EagerRings {
   /** Finds the group's rings, or makes them. All members come to the same ones. */
   #open(): void {
     const { size: n, me, block, heap, words, member } = this.#engine;
-    const slotBytes = roundUp(RING.data + ROOM_BYTES);
+    const slotBytes = BOX_BYTES;
     const laneSlotBytes = roundUp(RING.data + laneRoomBytes(n));
     const laneBytes = RING.numMessages * laneSlotBytes;
     const sizes = {

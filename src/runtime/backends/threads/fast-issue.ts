@@ -6,7 +6,7 @@ import type { DType, ReduceOp, Tensor } from "../../../core/index.ts";
 import { packCall, type QuickWork, type UncheckedOptions, WIRE_OPS, type WireOp } from "../../comm/index.ts";
 import { isRefused } from "./argument-checks.ts";
 import { DoneWork } from "./done-work.ts";
-import { LOOK_FIRST } from "./eager-code.ts";
+import { LOOK_FIRST } from "./eager-call.ts";
 import type { Task } from "./eager-rings.ts";
 import { FastCall, resultOf } from "./fast-call.ts";
 import type { GroupEngine } from "./group-engine.ts";

@@ -5,7 +5,7 @@
  *   world header | rank blocks | heap: group blocks, members' private blocks, tensors, staging
  */
 
-import { MAX_RING_RANKS } from "./collective-path.ts";
+import { MAX_RING_RANKS, ROOM_BYTES } from "./collective-path.ts";
 
 export const LINE = 128;
 
@@ -191,7 +191,12 @@ export const TASK = {
   output: 80,
   /** From a message's flag to another word that is polled with it: see `polledToo` in eager-rings.ts. */
   polledToo: 84,
-  sizeBytes: 96,
+  /** Where two ranks send each other one message each: where both members' boxes lie, and the counters of them. 0 elsewhere. */
+  myBoxes: 88,
+  theirBoxes: 92,
+  myState: 96,
+  theirState: 100,
+  sizeBytes: 112,
 } as const;
 /**
  * Messages without data: they say where it is, and whoever sent it waits until it was taken; or where it is to go, and those that
@@ -220,6 +225,8 @@ export const RING = {
   takenStamp: 12,
   stateBytes: 16,
 } as const;
+/** The bytes of a box, and of a message of a ring of one for all. */
+export const BOX_BYTES = Math.ceil((RING.data + ROOM_BYTES) / LINE) * LINE;
 /**
  * Rings of one kind, as a member sees them: where those lie that it polls and the one (or, of lanes, the first) that it
  * writes, the number of their slots less one, its counters, and the lines of acknowledgements that it reads and writes, 0

@@ -1,6 +1,8 @@
 /** Calls like the last one are not checked again: here is what makes a call another one. */
 import { describe, expect, it } from "vitest";
 import { onRanks, valuesOf } from "../../../../test/helpers/threads-ranks.ts";
+import type { MismatchError } from "../../../core/index.ts";
+import { createThreadsHost, dumpFlight } from "./index.ts";
 
 describe("a call like the last one", () => {
   it("is another one with other tensors, elements, operators, roots and outputs", async () => {
@@ -162,5 +164,73 @@ describe("a call like the last one", () => {
     });
     const all = [200, 6400, true];
     for (const value of valuesOf(outcomes)) expect(value).toEqual([all, all]);
+  });
+
+  it("of two ranks goes on where the other one comes late, and is on record once", async () => {
+    const handle = createThreadsHost({ ranks: 2 });
+    const outcomes = await onRanks(
+      2,
+      ({ comm, backend, rank }) => {
+        const nap = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3);
+        const [part, whole, two] = [16, 16, 32].map((n) => backend.tensor("f32", [n]));
+        const calls = [
+          () => comm.allReduce(part!, { output: whole! }),
+          () => comm.allGather(part!, { output: two! }),
+          () => comm.reduceScatter(two!, { output: whole! }),
+          () => comm.allToAll(part!, { output: whole! }),
+        ];
+        const sums: number[] = [];
+        for (const call of calls) {
+          for (let i = 0; i < 12; i++) {
+            part!.data.forEach((_, at, all) => {
+              all[at] = 100 * rank + at + i;
+            });
+            two!.data.forEach((_, at, all) => {
+              all[at] = 1000 * rank + at + i;
+            });
+            if (i % 4 === 2 + rank) nap();
+            const result = call().wait().data as Float32Array;
+            sums.push(result.reduce((sum, value, at) => sum + value * (at + 1), 0));
+          }
+        }
+        return sums;
+      },
+      { handle },
+    );
+    const weigh = (length: number, value: (at: number) => number) =>
+      Array.from({ length }, (_, at) => value(at) * (at + 1)).reduce((sum, one) => sum + one, 0);
+    for (const [rank, value] of valuesOf(outcomes).entries()) {
+      const rounds = Array.from({ length: 12 }, (_, i) => i);
+      expect(value).toEqual([
+        ...rounds.map((i) => weigh(16, (at) => 100 + 2 * (at + i))),
+        ...rounds.map((i) => weigh(32, (at) => 100 * (at >> 4) + (at & 15) + i)),
+        ...rounds.map((i) => weigh(16, (at) => 1000 + 2 * (16 * rank + at + i))),
+        ...rounds.map((i) => weigh(16, (at) => 100 * (at >> 3) + 8 * rank + (at & 7) + i)),
+      ]);
+    }
+    for (const { entries } of dumpFlight(handle).ranks) {
+      expect(entries.map(({ state }) => state)).toEqual(entries.map(() => "done"));
+      expect(entries.map(({ seq }) => seq)).toEqual(entries.map((_, i) => entries[0]!.seq + i));
+    }
+  });
+
+  it("of two ranks is a mismatch where the other one calls something else", async () => {
+    const outcomes = await onRanks(2, ({ comm, backend, rank }) => {
+      const [input, output] = [backend.tensor("f32", [16]), backend.tensor("f32", [16])];
+      for (let i = 0; i < 5; i++) comm.allReduce(input, { output }).wait();
+      try {
+        comm
+          .allReduce(rank === 0 ? input : input.slice(0, 8), { output: rank === 0 ? output : output.slice(0, 8) })
+          .wait();
+        return "done";
+      } catch (error) {
+        return [(error as MismatchError).code, (error as Error).message];
+      }
+    });
+    for (const value of valuesOf(outcomes) as [string, string][]) {
+      expect(value[0]).toBe("MISMATCH");
+      expect(value[1]).toContain("16");
+      expect(value[1]).toContain("8");
+    }
   });
 });
