@@ -7,6 +7,9 @@ type Koffi = typeof KoffiModule;
 
 let loaded: Koffi | Error | undefined;
 
+/** Whether no descriptor was left, which may be otherwise a moment later. */
+const isOutOfFiles = (error: Error) => /EMFILE|ENFILE|too many open files/i.test(error.message);
+
 /**
  * Returns koffi.
  * @throws UnavailableError when the package is not installed or has no binary for this platform
@@ -19,13 +22,13 @@ export function koffi(): Koffi {
       loaded = error instanceof Error ? error : new Error(String(error));
     }
   }
-  if (loaded instanceof Error) {
-    throw new UnavailableError(
-      "FFI (the package koffi)",
-      loaded.message.split("\n")[0] ?? "it could not be loaded",
-      "Install it with: npm install koffi",
-      { cause: loaded },
-    );
-  }
-  return loaded;
+  if (!(loaded instanceof Error)) return loaded;
+  const cause = loaded;
+  if (isOutOfFiles(cause)) loaded = undefined;
+  throw new UnavailableError(
+    "FFI (the package koffi)",
+    cause.message.split("\n")[0] ?? "it could not be loaded",
+    loaded === undefined ? "Raise the limit of open files: ulimit -n 65536." : "Install it with: npm install koffi",
+    { cause },
+  );
 }
