@@ -46,6 +46,12 @@ describe("a command refuses", () => {
     ],
     [["sim", ...ring, ...on8, ...of1K, "--protocol", "LL"], /--protocol is "LL"; expected --nccl beside it/],
     [[...library, "--trace", trace], /--trace is .*expected a program or a plan beside it/],
+    [
+      ["sim", ...ring, ...on8, ...of1K, "--devices", "gpu0,gpu1,gpu0,gpu2"],
+      /--devices .* "gpu0" is there more than once/,
+    ],
+    [[...library, "--devices", "gpu0, gpu0"], /--devices .*expected a device for each rank/],
+    [["synth", "all_gather", ...on8, "--devices", "gpu0,gpu0"], /--devices .* "gpu0" is there more than once/],
     [["synth", "all_gather", ...on8, "--size", "0"], /--size is "0"; expected a size above 0/],
     [["synth", "all_gather", ...on8, "--strands", "few"], /--strands is "few"; expected -o beside it/],
     [["launch", "-n", "2", "--ssh", "ssh", script], /--ssh is "ssh"; expected --hostfile beside it/],

@@ -29,6 +29,14 @@ export function sized(least: number): (text: string) => number {
   };
 }
 
+/** The devices of ranks, in rank order. @throws InvalidArgumentError for a device that two of them would share */
+export function deviceIds(text: string | undefined): readonly string[] | undefined {
+  const ids = text?.split(",").map((id) => id.trim());
+  const twice = ids?.find((id, at) => ids.indexOf(id) !== at);
+  if (twice === undefined) return ids;
+  throw new InvalidArgumentError("--devices", text, `a device for each rank: ${show(twice)} is there more than once`);
+}
+
 /** Refuses options that would be ignored. @throws InvalidArgumentError for the first one that was given, naming what it needs */
 export function refuseGiven(options: Readonly<Record<string, unknown>>, needed: string): void {
   for (const [name, value] of Object.entries(options)) {

@@ -27,7 +27,7 @@ import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printa
 import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { sizeRange } from "../bench/index.ts";
-import { collect, factor, refuseGiven } from "./option-readers.ts";
+import { collect, deviceIds, factor, refuseGiven } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { CPU_TOPOLOGY, simulateHere } from "./sim-cpu.ts";
@@ -211,7 +211,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const args = parseProgramArgs(flags.arg ?? []);
   const runs: PlanRun[] = [];
   for (const file of files) {
-    const placed = (numRanks: number) => placeRanks(numRanks, inventory, flags.devices?.split(","));
+    const placed = (numRanks: number) => placeRanks(numRanks, inventory, deviceIds(flags.devices));
     const { variants, machine } = await loadVariants(
       file,
       args,
@@ -285,7 +285,7 @@ function libraryOf(
     plan?.collective.operation ?? flags.op ?? "",
     plan === undefined ? "--op" : "--nccl",
   );
-  const given = flags.devices?.split(",");
+  const given = deviceIds(flags.devices);
   const numRanks = plan?.ranks.length ?? flags.ranks ?? (given ?? simulatedDevices(inventory)).length;
   const devices = placeRanks(numRanks, inventory, given);
   return libraryCurve(operation, inventory, devices, list, flags, parameters.ncclLLGBps, ranksPerProcess);

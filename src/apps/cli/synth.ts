@@ -38,7 +38,7 @@ import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topolog
 import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
-import { collect, factor, refuseGiven, whole } from "./option-readers.ts";
+import { collect, deviceIds, factor, refuseGiven, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
@@ -168,7 +168,7 @@ async function machineFor(flags: Flags): Promise<{ network: Network; inventory: 
     return kind;
   }) as LinkKind[] | undefined;
   const inventory = await loadTopology(flags.topology);
-  const devices = devicesOf(flags);
+  const devices = deviceIds(flags.devices);
   const network = networkOf(inventory, {
     ...(devices === undefined ? {} : { devices }),
     ...(flags.relayDevices === undefined ? {} : { relayDevices: flags.relayDevices }),
@@ -177,8 +177,6 @@ async function machineFor(flags: Flags): Promise<{ network: Network; inventory: 
   });
   return { network, inventory: () => inventory };
 }
-
-const devicesOf = ({ devices }: Flags): string[] | undefined => devices?.split(",").map((id) => id.trim());
 
 /** The envelope, where it was asked for; stored, where that was. */
 async function envelopeFor(
@@ -203,7 +201,7 @@ async function envelopeFor(
     collective,
     inventory: machine,
     parameters,
-    devices: devicesOf(flags),
+    devices: deviceIds(flags.devices),
     sizes: sizeRange(parseSize(flags.min ?? "1K", "-b"), parseSize(flags.max ?? "256M", "-e"), flags.factor),
     root: flags.root ?? 0,
     op: flags.redop ?? "sum",
@@ -249,7 +247,7 @@ async function simulated(
   inventory: Inventory,
 ): Promise<Simulated> {
   const parameters = await loadParameters(undefined, flags.topology, inventory);
-  const devices = placeRanks(written.ranks.length, inventory, devicesOf(flags));
+  const devices = placeRanks(written.ranks.length, inventory, deviceIds(flags.devices));
   const sizeBytes = parseSize(flags.size, "--size");
   const timeOf = (plan: ExecutionPlan) => simulate(plan, { inventory, parameters, devices, sizeBytes }).timeUs;
   const writtenUs = timeOf(written);
