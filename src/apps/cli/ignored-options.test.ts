@@ -36,6 +36,15 @@ describe("a command refuses", () => {
     [["compile", ...ring, "--arg", "instances=100000"], /instances is 100000; expected an integer from 1 to 256/],
     [["compile", ...ring, "--arg", "inPlace=maybe"], /inPlace is "maybe"; expected true or false/],
     [["compile", ...ring, "--arg", "root=1"], /--arg root is 1; expected nothing: all_reduce has no root/],
+    [["compile", ...ring, "--arg", "chunks=9"], /--arg chunks is 9; expected nothing: ring-all-reduce is no pipeline/],
+    [["compile", ...ring, "--arg", "ranksPerNode=2"], /--arg ranksPerNode is 2; expected nothing/],
+    [["compile", ...ring, "--arg", "sendTo=[1,0]"], /--arg sendTo is \[1,0\]; expected nothing/],
+    [["compile", ...ring, "--arg", "channel=pigeon"], /channel is "pigeon"; expected memory or port/],
+    [["compile", "direct-all-gather", "--arg", "numRanks=2", "--arg", "op=max"], /all_gather reduces nothing/],
+    [
+      ["compile", "direct-all-to-all-v", "--arg", "numRanks=2", "--arg", "sendCounts=[[1,2],[1]]"],
+      /sendCounts is \[1\]; expected a list of 2, one for each rank/,
+    ],
     [
       ["compile", "bruck-all-to-all", "--arg", "numRanks=4", "--arg", "inPlace=true"],
       /--arg inPlace is true; expected false: bruck-all-to-all does not work in place/,

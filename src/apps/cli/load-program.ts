@@ -41,9 +41,19 @@ export async function loadProgram(file: string, args: ProgramArgs): Promise<Prog
     const unknown = Object.keys(args).find((key) => !ARGUMENT_NAMES.includes(key));
     if (unknown !== undefined)
       throw new InvalidArgumentError(`--arg ${unknown}`, args[unknown], `one of ${ARGUMENT_NAMES.join(", ")}`);
-    const { make, legal, collective, inPlace } = algorithm(file);
-    if (args["root"] !== undefined && !(collective !== "send_recv" && operationInfo(collective).rooted))
-      throw new InvalidArgumentError("--arg root", args["root"], `nothing: ${collective} has no root`);
+    const { make, legal, collective, inPlace, takesChunks, hasLevels } = algorithm(file);
+    const info = collective === "send_recv" ? undefined : operationInfo(collective);
+    const without: readonly (readonly [name: string, isTaken: boolean | undefined, why: string])[] = [
+      ["root", info?.rooted, `${collective} has no root`],
+      ["op", info?.reduces, `${collective} reduces nothing`],
+      ["chunks", takesChunks, `${file} is no pipeline`],
+      ["ranksPerNode", hasLevels, `${file} knows no nodes`],
+      ["sendCounts", collective === "all_to_all_v", `${collective} has no counts of its own`],
+      ["sendTo", collective === "send_recv", `all ranks take part in ${collective}`],
+    ];
+    for (const [name, isTaken, why] of without)
+      if (args[name] !== undefined && isTaken !== true)
+        throw new InvalidArgumentError(`--arg ${name}`, args[name], `nothing: ${why}`);
     if (args["inPlace"] === true && !inPlace)
       throw new InvalidArgumentError("--arg inPlace", true, `false: ${file} does not work in place`);
     const { numRanks } = args;

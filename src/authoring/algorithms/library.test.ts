@@ -114,3 +114,21 @@ describe("strands that put to one peer after the other", () => {
     expect(new Set(first).size, first.join(" ")).toBe(8);
   });
 });
+
+it("makes what counts and peers of the caller's own say", () => {
+  const sendCounts = [
+    [1, 2],
+    [3, 0],
+  ];
+  const varying = algorithm("direct-all-to-all-v").make({ numRanks: 2, sendCounts });
+  const { ranks } = compile(varying, { verify: false });
+  expect(ranks.map(({ input, output }) => [input.chunks, output.chunks])).toEqual([
+    [3, 4],
+    [3, 2],
+  ]);
+  expect(verifyPlan(compile(varying, { verify: false })).findings).toEqual([]);
+  const sending = algorithm("direct-send-recv").make({ numRanks: 4, sendTo: [1, 0, 3, 2] });
+  const peers = compile(sending, { verify: false }).ranks.map(({ channels }) => channels.memory);
+  expect(peers).toEqual([[1], [0], [3], [2]]);
+  expect(() => algorithm("direct-send-recv").make({ numRanks: 4, sendTo: [1] })).toThrow(/sendTo.*a list of 4/);
+});

@@ -24,7 +24,15 @@ export interface AlgorithmEntry {
   readonly name: string;
   readonly collective: CollectiveName | "send_recv";
   readonly make: (
-    args: RootedArgs & { readonly ranksPerNode?: number; readonly chunks?: number; readonly unitBytes?: number },
+    args: RootedArgs & {
+      readonly ranksPerNode?: number;
+      readonly chunks?: number;
+      readonly unitBytes?: number;
+      /** Of all-to-all-v, by rank and peer; some that differ by default. */
+      readonly sendCounts?: readonly (readonly number[])[];
+      /** Of send-recv, by rank; the next rank by default. */
+      readonly sendTo?: readonly (number | null)[];
+    },
   ) => Program;
   /** Counts of ranks that it is defined for. */
   readonly legal: (numRanks: number) => boolean;
@@ -70,6 +78,11 @@ const entry = (
 
 /** Algorithms of two levels, which pieces go through one after the other. */
 const levels = { legal: nodes, takesChunks: true, overlaps: true, hasLevels: true };
+
+function requireForEachRank(name: string, list: unknown, numRanks: number): void {
+  if (!Array.isArray(list) || list.length !== numRanks)
+    throw new InvalidArgumentError(name, list, `a list of ${numRanks}, one for each rank`);
+}
 
 /** Two nodes by default. */
 const grouped =
@@ -161,7 +174,10 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
       const counts = Array.from({ length: args.numRanks }, (_, i) =>
         Array.from({ length: args.numRanks }, (_, j) => (i + 2 * j) % 3),
       );
-      return pairs.directAllToAllV({ ...args, sendCounts: counts });
+      const { sendCounts = counts } = args;
+      requireForEachRank("sendCounts", sendCounts, args.numRanks);
+      for (const row of sendCounts) requireForEachRank("sendCounts", row, args.numRanks);
+      return pairs.directAllToAllV({ ...args, sendCounts });
     },
     { inPlace: false },
   ),
@@ -178,11 +194,11 @@ export const ALGORITHMS: readonly AlgorithmEntry[] = [
   entry(
     "direct-send-recv",
     "send_recv",
-    (args) =>
-      point.directSendRecv({
-        ...args,
-        sendTo: Array.from({ length: args.numRanks }, (_, r) => (r + 1) % args.numRanks),
-      }),
+    (args) => {
+      const { sendTo = Array.from({ length: args.numRanks }, (_, r) => (r + 1) % args.numRanks) } = args;
+      requireForEachRank("sendTo", sendTo, args.numRanks);
+      return point.directSendRecv({ ...args, sendTo });
+    },
     { inPlace: false },
   ),
 ];

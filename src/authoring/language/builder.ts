@@ -3,6 +3,7 @@
  * MSCCL++ DSL, with types that refuse what it refuses only at run time, or not at all.
  */
 
+import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { type ChannelRecord, MEMORY, PORT, pairChannels, type Recorder } from "../compiler/index.ts";
 import {
@@ -36,6 +37,8 @@ function slices<T>(list: readonly T[]): T[][] {
   const most = MAX_OPERANDS;
   return Array.from({ length: Math.ceil(list.length / most) }, (_, i) => list.slice(i * most, (i + 1) * most));
 }
+
+const CHANNEL_KINDS: readonly ChannelKind[] = ["memory", "port"];
 
 /** What the callback of `program` works with. */
 export class Builder<P> {
@@ -235,6 +238,7 @@ export class Builder<P> {
     kind: ChannelKind = this.links(from, to),
     nodes?: readonly string[],
   ): ChannelRecord {
+    if (!CHANNEL_KINDS.includes(kind)) throw new InvalidArgumentError("channel", kind, CHANNEL_KINDS.join(" or "));
     const pair = `${kind} ${Math.min(from, to)} ${Math.max(from, to)}`;
     const key = nodes === undefined ? pair : `${pair} ${JSON.stringify(from < to ? nodes : [...nodes].reverse())}`;
     let ids = this.recorder.links.get(key);
