@@ -192,6 +192,28 @@ describe("run on threads", () => {
     ]);
   });
 
+  it("leaves as it was what a plan by force does not write, and makes new results of zeros", async () => {
+    const outcomes = await onRanks(2, async ({ comm, load }) => {
+      const { algorithm } = await load<typeof import("../../../authoring/algorithms/index.ts")>("authoring/algorithms");
+      const whole = algorithm("direct-all-gather").make({ numRanks: 2 }).plan();
+      const idle = structuredClone(whole) as unknown as { ranks: { strands: { ops: unknown[] }[] }[] };
+      for (const { strands } of idle.ranks) for (const strand of strands) strand.ops = [];
+      const found: unknown[] = [];
+      for (const dtype of ["f32", "f16"] as const) {
+        const make = (count: number) => (dtype === "f32" ? new Float32Array(count) : new Uint16Array(count));
+        // Their memory has held results before.
+        await comm.run(whole, { input: make(4).fill(1), output: make(8), dtype });
+        const output = make(8).fill(15_360);
+        await comm.run(idle as never, { input: make(4), output, dtype, force: true });
+        const made = await comm.run(idle as never, { input: make(4), dtype, force: true });
+        found.push([new Set(output), new Set(made?.data as Iterable<number>)]);
+      }
+      return found;
+    });
+    const each = [new Set([15_360]), new Set([0])];
+    for (const found of valuesOf(outcomes)) expect(found).toEqual([each, each]);
+  });
+
   it("proves a plan once in a world, not on every rank, and tells every rank what is wrong with one", async () => {
     const outcomes = await onRanks(4, async ({ comm, n, rank, load }) => {
       const { algorithm } = await load<typeof Algorithms>("authoring/algorithms");

@@ -1,7 +1,10 @@
 /**
  * Where a run of a plan finds its buffers: addresses in the executor's memory, and what has to be done to the values before
- * and after where the plan alone would round them more than once.
+ * and after where the plan alone would round them more than once. A plan that was not proved may write nothing to parts of its
+ * output: those keep what the caller had there, or are zero in a new tensor.
  */
+
+import { proofOf } from "../../../authoring/plan/index.ts";
 import {
   type DType,
   decodeFloat,
@@ -40,6 +43,9 @@ export interface BufferHost {
   /** The memory, up to `end` at least. */
   view(end: number): ArrayBufferLike;
 }
+
+/** What a buffer holds before the plan runs: operands to combine, what is there already, zeros, or whatever it is. */
+type Fill = "operands" | "kept" | "zeros" | "none";
 
 interface Buffer {
   readonly address: number;
@@ -101,7 +107,7 @@ export class PlanBuffers {
       const isOutput = shared.in === "output";
       const at = this.#bring(
         whole,
-        true,
+        "operands",
         isOutput ? { at: 0, count: outputCount } : { at: shared.at, count: outputCount },
       );
       const inner = at + shared.at * sizeOf(this.#carriage.dtype);
@@ -109,30 +115,35 @@ export class PlanBuffers {
       if (isOutput) return { input: inner, output: at, result };
       return { input: at, output: inner, result: result.slice(shared.at, shared.at + outputCount) };
     }
-    const source = input === undefined ? 0 : this.#bring(input, true, undefined);
+    const source = input === undefined ? 0 : this.#bring(input, "operands", undefined);
     if (plan.ranks[host.rank]?.output.chunks === 0) return { input: source, output: 0, result: undefined };
     const result = output === undefined ? host.result(dtype, outputCount) : undefined;
     const target = output ?? operandOf(result as Tensor, sizeOf(dtype));
+    const isWhole = proofOf(plan)?.ok === true;
+    const fill = isWhole ? "none" : output === undefined ? "zeros" : "kept";
     return {
       input: source,
-      output: this.#bring(target, false, { at: 0, count: outputCount }),
+      output: this.#bring(target, fill, { at: 0, count: outputCount }),
       result: result ?? asTensor(target),
     };
   }
 
   /** Gives a buffer an address, fills it if it is read, and copies the written part back at the end. */
-  #bring(given: Operand, fill: boolean, written: { readonly at: number; readonly count: number } | undefined): number {
+  #bring(given: Operand, fill: Fill, written: { readonly at: number; readonly count: number } | undefined): number {
     const host = this.#host;
     const carriage = this.#carriage;
-    const own = host.place(given, fill);
+    const own = host.place(given, fill === "operands" || fill === "kept");
     if (own.staged) this.#staged.push(own.address);
     const { count } = given;
+    const sizeBytes = count * sizeOf(given.dtype);
+    if (fill === "zeros") new Uint8Array(host.view(own.address + sizeBytes), own.address, sizeBytes).fill(0);
     const native = { address: own.address, count };
     const part = (whole: Buffer, dtype: DType): Buffer => ({
       address: whole.address + (written?.at ?? 0) * sizeOf(dtype),
       count: written?.count ?? 0,
     });
-    if (!carriage.widened && !(carriage.scaled && fill)) {
+    const scales = carriage.scaled && fill === "operands";
+    if (!carriage.widened && !scales) {
       const result = part(native, given.dtype);
       if (written !== undefined && carriage.divided) this.#after.push(() => this.#divide(result, carriage.dtype));
       if (written !== undefined && own.staged) this.#after.push(() => host.copyOut(own.address, given));
@@ -140,10 +151,10 @@ export class PlanBuffers {
     }
     const carried = { address: host.allocate(count * sizeOf(carriage.dtype) + MARGIN_BYTES), count };
     this.#staged.push(carried.address);
-    if (fill) {
+    if (fill !== "none") {
       if (carriage.widened) this.#convert("widen", given.dtype, native, carried);
       else this.#kernel(COPY_KERNEL, given.dtype, native, carried);
-      if (carriage.scaled) this.#scale(carried);
+      if (scales) this.#scale(carried);
     }
     if (written !== undefined) {
       const [small, wide] = [part(native, given.dtype), part(carried, carriage.dtype)];
