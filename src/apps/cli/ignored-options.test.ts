@@ -63,6 +63,8 @@ describe("a command refuses", () => {
     [["synth", "all_gather", ...on8, "--devices", "gpu0,gpu0"], /--devices .* "gpu0" is there more than once/],
     [["synth", "all_gather", ...on8, "--size", "0"], /--size is "0"; expected a size above 0/],
     [["synth", "all_gather", ...on8, "--strands", "few"], /--strands is "few"; expected -o beside it/],
+    [["tune", "all_reduce", "--show"], /--show is given with all_reduce; expected nothing beside it/],
+    [["tune", "all_reduce", "--reset"], /--reset is given with all_reduce; expected nothing beside it/],
     [["launch", "-n", "2", "--ssh", "ssh", script], /--ssh is "ssh"; expected --hostfile beside it/],
     [
       ["launch", "-n", "2", "--restart-delay", "5", script],

@@ -18,6 +18,14 @@ import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
 export async function tuneHere(operation: string | undefined, flags: TuneHereFlags): Promise<number> {
   if (flags.show === true && flags.reset === true)
     throw new InvalidArgumentError("--show", described("given with --reset"), "one of the two");
+  if (operation !== undefined && (flags.show === true || flags.reset === true)) {
+    const what = flags.show === true ? "--show" : "--reset";
+    throw new InvalidArgumentError(
+      what,
+      described(`given with ${operation}`),
+      "nothing beside it: it is for all that is stored",
+    );
+  }
   if (flags.reset === true) return reset(flags);
   const stored = tunedMachine();
   if (flags.show === true) return show(stored, flags);
