@@ -132,3 +132,9 @@ it("makes what counts and peers of the caller's own say", () => {
   expect(peers).toEqual([[1], [0], [3], [2]]);
   expect(() => algorithm("direct-send-recv").make({ numRanks: 4, sendTo: [1] })).toThrow(/sendTo.*a list of 4/);
 });
+
+it("makes the channels of a barrier for the ranks that signal each other alone", () => {
+  const { ranks } = compile(algorithm("dissemination-barrier").make({ numRanks: 16 }), { verify: false });
+  // To 1, 2 and 4 before and behind, and 8 away.
+  expect(ranks.map(({ channels }) => channels.memory.length)).toEqual(Array.from({ length: 16 }, () => 7));
+});

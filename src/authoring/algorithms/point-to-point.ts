@@ -19,6 +19,18 @@ function mesh<P>(p: Builder<P>): (from: number, to: number) => MemoryChannel<P> 
   return (from, to) => channels[from]![to]!;
 }
 
+/** The same where few of the pairs talk: theirs alone are made. */
+function sparseMesh<P>(p: Builder<P>): (from: number, to: number) => MemoryChannel<P> {
+  const channels = new Map<string, MemoryChannel<P>>();
+  return (from, to) => {
+    const known = channels.get(`${from} ${to}`);
+    if (known !== undefined) return known;
+    const [made, back] = [p.memoryChannel(p.rank(from), p.rank(to)), p.memoryChannel(p.rank(to), p.rank(from))];
+    channels.set(`${from} ${to}`, made).set(`${to} ${from}`, back);
+    return made;
+  };
+}
+
 /** All-to-all in n - 1 steps; in step s rank r sends to r + s, and goes on when it has heard from r - s. */
 export function pairwiseAllToAll(args: AlgorithmArgs): Program {
   const { numRanks: n } = args;
@@ -43,7 +55,7 @@ export function pairwiseAllToAll(args: AlgorithmArgs): Program {
 export function disseminationBarrier(args: Pick<AlgorithmArgs, "numRanks">): Program {
   const { numRanks: n } = args;
   return program({ name: "dissemination-barrier", collective: barrier(n) }, (p) => {
-    const channel = mesh(p);
+    const channel = sparseMesh(p);
     for (let distance = 1; distance < n; distance *= 2) {
       for (const rank of p.ranks) channel(rank.id, (rank.id + distance) % n).signal();
       for (const rank of p.ranks) channel(rank.id, modulo(rank.id - distance, n)).wait();
