@@ -22,13 +22,14 @@ unmeasured-2) steps="faults soak-long soak-process resizes sizes hosts copies ca
 unmeasured-3) steps="large-thread large-process bf16-long tune tune-copies readme llama" ;;
 one-gpu) steps="smi conformance-nccl conformance-thread copied-thread programs faults-thread soak-short sizes resizes readme" ;;
 esac
-ranks=${RANKS:-2} isolations="thread process"
+ranks=${RANKS:-2} isolations="thread process" patience=
 # NVLink multicast stays off: on shared hosts it can put GPUs out of service.
 export NCCL_NVLS_ENABLE=0 MSCCLPP_FORCE_DISABLE_NVLS=true CUDA_MODULE_LOADING=EAGER
 export XDG_CACHE_HOME=$PWD/.campaign-cache
 mkdir -p "$out" "$XDG_CACHE_HOME"
 if [ -n "${ONE_GPU:-}" ]; then
-  libraries=$(cd "$out" && pwd)/one-gpu isolations=thread
+  # What hangs there should not take the whole step.
+  libraries=$(cd "$out" && pwd)/one-gpu isolations=thread patience="--backend-option timeoutMs=15000"
   bash test/support/one-gpu/build.sh "$libraries" || exit 3
   export CHORALE_CUDA_LIBRARY=$libraries/libcuda-one-gpu.so CHORALE_NCCL_LIBRARY=$libraries/libnccl-one-gpu.so
   # Streams that share a connection wait for each other, and those of all ranks are one context's here.
@@ -45,7 +46,8 @@ given=
 backend() { node bench/cuda-backend.mjs "$@" --ranks "$ranks" $given --json; }
 # shellcheck disable=SC2086
 soak() { node test/campaigns/device-soak.mjs --ranks "$ranks" $given --json "$@"; }
-conform() { node dist/apps/conformance/conformance-command.js --backend cuda --ranks "$ranks" --times "$@"; }
+# shellcheck disable=SC2086
+conform() { node dist/apps/conformance/conformance-command.js --backend cuda --ranks "$ranks" $patience --times "$@"; }
 # Cases of data, of every size by copy engines where an operation has that.
 copied() {
   cat >"$out/copied.json" <<TABLE
@@ -81,7 +83,7 @@ run() {
   bf16) backend thread --ops all_reduce,reduce_scatter --dtypes bf16 --candidates "$inputs/cand-bf16.json" ;;
   executor) "$inputs/beside" executor "$inputs/plans" ;;
   ours) node bench/mscclpp/ours.mjs "$inputs/plans" ;;
-  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --worlds "${WORLDS:-14}" --seconds 65 ;;
+  programs) node bench/device-programs/run.mjs "$inputs/programs.json.gz" thread --worlds "${WORLDS:-14}" --seconds "${PROGRAMS_SECONDS:-65}" ;;
   programs-process) node bench/device-programs/run.mjs "$inputs/programs.json.gz" process --worlds "${WORLDS:-14}" --seconds 65 ;;
   soak) soak --seconds 75 ;;
   soak-short) soak --seconds 30 ;;
@@ -137,7 +139,7 @@ for step in $steps; do
   begin=$SECONDS
   echo "== $step" >>"$log"
   export -f run backend machine soak conform copied store
-  export inputs given main more ranks out isolations
+  export inputs given main more ranks out isolations patience
   CHORALE_CAMPAIGN=$$-$step timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
   status=$?
   # The shell of a step ends before what it started, and a rank leads a group of its own: what is left spins on the GPUs, and

@@ -8,8 +8,8 @@ const USAGE = `node dist/apps/conformance/conformance-command.js [--full] [--see
   [--isolation thread|process] [--only data|behaviour] [--filter TEXT] [--interleavings N]
   [--backend-option KEY=VALUE ...] [--times]
 Ends with "N passed, N failed, N skipped"; exit code 1 when something failed.
---times tells on stderr which case runs, and the milliseconds of each that ended: a run that was stopped shows in its
-last line how far it came and in what it was.`;
+--times tells on stderr which case runs, the milliseconds of each that ended, and at once what is wrong: a run that was
+stopped shows how far it came, and in what it was.`;
 
 const config = {
   options: {
@@ -65,9 +65,11 @@ const options: ConformanceOptions = {
         },
       }
     : {}),
-  onFailure: (name) => {
+  onFailure: (name, problem) => {
     endLine();
-    process.stderr.write(`${tty ? "\r" : ""}FAILED ${name}\n`);
+    process.stderr.write(
+      `${tty ? "\r" : ""}FAILED ${name}\n${times ? `    ${problem.replaceAll("\n", "\n    ")}\n` : ""}`,
+    );
   },
   onProgress: (done, total) => {
     endLine();

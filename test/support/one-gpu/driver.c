@@ -1,10 +1,16 @@
 /**
  * A CUDA driver that shows one GPU as several: devices 0 to N - 1, N from ONE_GPU_DEVICES (2), are all the real device 0 and
- * share its primary context. Only functions that take or give a device are here; for all others the loader finds the real
- * library, which this one is linked against. Of the multiprocessors each device has its share: blocks that wait for each other
- * must all find their places, those of every rank. Built by build.sh; README.md says what it is for.
+ * share its primary context. Only functions that take or give a device are here, and those that load code; for all others the
+ * loader finds the real library, which this one is linked against. Of the multiprocessors each device has its share: blocks
+ * that wait for each other must all find their places, those of every rank.
+ *
+ * A driver loads code only when nothing runs in the context, and a kernel of one rank may wait for another rank that is about to
+ * load the same code. So code that is there is not loaded again, and stays.
+ * Built by build.sh; README.md says what it is for.
  */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +34,16 @@ static void *real(const char *name) {
   return library ? dlsym(library, name) : NULL;
 }
 
-/* Passes a call on to the real function of the same name, with device 0 for whatever device was asked. */
-#define PASS_ON(device, types, arguments)                        \
-  static int(*next) types;                                       \
-  if (!next) next = (int(*) types)real(__func__);                \
-  if (!next) return NOT_FOUND;                                   \
-  if (!is_shown(device)) return INVALID_DEVICE;                  \
+/* `next` is the real function of the same name. */
+#define REAL(types)                               \
+  static int(*next) types;                        \
+  if (!next) next = (int(*) types)real(__func__); \
+  if (!next) return NOT_FOUND
+
+/* Passes a call on, with device 0 for whatever device was asked. */
+#define PASS_ON(device, types, arguments)       \
+  REAL(types);                                  \
+  if (!is_shown(device)) return INVALID_DEVICE; \
   const int status = next arguments
 
 int cuDeviceGetCount(int *count) {
@@ -79,8 +89,11 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   return status;
 }
 
+/* Retained once more than asked: code stays as long as the context. */
 int cuDevicePrimaryCtxRetain(void **context, int device) {
+  static int is_kept;
   PASS_ON(device, (void **, int), (context, 0));
+  if (status == SUCCESS && !__atomic_exchange_n(&is_kept, 1, __ATOMIC_RELAXED)) next(context, 0);
   return status;
 }
 
@@ -108,4 +121,53 @@ int cuMemSetAccess(unsigned long long address, size_t size, const struct access 
   const struct access own = {given->location_type, 0, given->flags};
   PASS_ON(given->location_id, (unsigned long long, size_t, const struct access *, size_t), (address, size, &own, 1));
   return status;
+}
+
+struct code {
+  struct code *next;
+  void *module;
+  size_t size;
+  char image[];
+};
+static struct code *loaded;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+/* Where an ELF file's tables end; 0 of any other image. */
+static size_t size_of(const void *image) {
+  uint64_t at[2];
+  uint16_t sizes[4];
+  if (memcmp(image, "\177ELF", 4) != 0) return 0;
+  memcpy(&at[0], (const char *)image + 32, 8);
+  memcpy(&at[1], (const char *)image + 40, 8);
+  memcpy(&sizes[0], (const char *)image + 54, 8);
+  const uint64_t segments = at[0] + (uint64_t)sizes[0] * sizes[1], sections = at[1] + (uint64_t)sizes[2] * sizes[3];
+  return segments > sections ? segments : sections;
+}
+
+int cuModuleLoadData(void **module, const void *image) {
+  REAL((void **, const void *));
+  const size_t size = image ? size_of(image) : 0;
+  if (size == 0) return next(module, image);
+  pthread_mutex_lock(&loading);
+  struct code *one = loaded;
+  while (one && (one->size != size || memcmp(one->image, image, size) != 0)) one = one->next;
+  int status = SUCCESS;
+  if (one) *module = one->module;
+  else status = next(module, image);
+  if (!one && status == SUCCESS && (one = malloc(sizeof *one + size))) {
+    *one = (struct code){loaded, *module, size};
+    memcpy(one->image, image, size);
+    loaded = one;
+  }
+  pthread_mutex_unlock(&loading);
+  return status;
+}
+
+int cuModuleUnload(void *module) {
+  REAL((void *));
+  pthread_mutex_lock(&loading);
+  const struct code *one = loaded;
+  while (one && one->module != module) one = one->next;
+  pthread_mutex_unlock(&loading);
+  return one ? SUCCESS : next(module);
 }

@@ -7,13 +7,13 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { runConformance } from "chorale/conformance";
-import { requireCudaDriver } from "chorale/device";
+import { type CudaDevice, CudaModule, openDevice, requireCudaDriver } from "chorale/device";
 import { describe, expect, it } from "vitest";
 import { CUDA_MAPPING_PROTOTYPES, CUDA_PROTOTYPES } from "../../../src/foreign/cuda/symbols.ts";
 import { NCCL_OPTIONAL, NCCL_PROTOTYPES, NCCL_TEXT_PROTOTYPES } from "../../../src/foreign/nccl/symbols.ts";
 import { deviceInfo } from "../../../src/runtime/device/internal.ts";
 import { failuresOf } from "../../conformance/failures.ts";
-import { buildFakeGpu } from "../../helpers/fake-gpu.ts";
+import { buildFakeGpu, heldByFakeGpu } from "../../helpers/fake-gpu.ts";
 import { scratchFolder } from "../../helpers/scratch.ts";
 import { spread } from "../spread.ts";
 
@@ -34,9 +34,10 @@ const driverNames = namesIn(readFileSync(join(here, "driver.c"), "utf8"), /^int 
 const ncclNames = namesIn(readFileSync(join(here, "nccl.cu"), "utf8"), /^API [\w ]+?\*? ?(nccl\w+)\(/gm);
 
 describe("the libraries for one GPU", () => {
-  it("have each function of the driver that takes or gives a device, and no other", () => {
+  it("have each function of the driver that takes or gives a device, or loads code, and no other", () => {
     const prototypes: Readonly<Record<string, string>> = { ...CUDA_PROTOTYPES, ...CUDA_MAPPING_PROTOTYPES };
-    const OF_DEVICES = /^cuDevice|^cuCtxEnablePeerAccess$|^cuMemSetAccess$|\bint (?:device|peer|ordinal)\b/;
+    const OF_DEVICES =
+      /^cuDevice|^cuCtxEnablePeerAccess$|^cuMemSetAccess$|^cuModule(?:LoadData|Unload)$|\bint (?:device|peer|ordinal)\b/;
     const taking = Object.entries(prototypes).flatMap(([name, prototype]) =>
       OF_DEVICES.test(name) || OF_DEVICES.test(prototype) ? [name] : [],
     );
@@ -93,6 +94,22 @@ describe("the libraries for one GPU", () => {
       const groups = await runConformance({ backend: "nccl", env, ...behaviour });
       expect(failuresOf(groups)).toEqual([]);
       expect(groups.numPassed).toBeGreaterThan(0);
+
+      // What two ranks load is loaded once: the second would wait for what the first has launched, and that for the second.
+      const cubin = Buffer.alloc(96);
+      cubin.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1]);
+      cubin.writeUInt16LE(190, 18);
+      cubin.writeBigUInt64LE(64n, 32);
+      cubin.writeUInt16LE(32, 54);
+      cubin.writeUInt16LE(1, 56);
+      const open = [openDevice(driver, 0), openDevice(driver, 1)];
+      for (const device of open) CudaModule.load(device, cubin);
+      expect(heldByFakeGpu(standIn).modules).toBe(1);
+      const other = CudaModule.load(open[0] as CudaDevice, Buffer.from(cubin).fill(1, 95));
+      expect(heldByFakeGpu(standIn).modules).toBe(2);
+      other.close();
+      for (const device of open) device.close();
+      expect(heldByFakeGpu(standIn)).toMatchObject({ modules: 2, violations: 0 });
     },
   );
 });
