@@ -63,7 +63,7 @@ export interface TunnelData {
 
 /**
  * Connections to its ports of which the program has been told and that it has not taken yet: its thread may be blocked for long.
- * As many as wait to be accepted without TLS; more are turned away.
+ * As many as wait to be accepted without TLS, or as many as may come at once; more are turned away.
  */
 const MAX_OFFERED = 512;
 /** Refusals that it has not heard of yet: more are not told. */
@@ -108,6 +108,7 @@ function listen({ id, host, port: wanted, rules }: Extract<ToTunnel, { kind: "li
     Atomics.add(unheard, 0, 1);
     tell({ kind: "refused", id, reason });
   };
+  const maxOffered = Math.max(MAX_OFFERED, rules.maxStrangers);
   const close = listenSecurely(
     { host, port: wanted, rules, tls: common },
     {
@@ -118,9 +119,9 @@ function listen({ id, host, port: wanted, rules }: Extract<ToTunnel, { kind: "li
         tell({ kind: "failed", id, reason: message, code });
       },
       proven(stream, peer) {
-        if (numOffered < MAX_OFFERED) offer(stream, id, peer);
+        if (numOffered < maxOffered) offer(stream, id, peer);
         else {
-          refused(`${peer.name} came while ${MAX_OFFERED} others were waiting to be taken`);
+          refused(`${peer.name} came while ${maxOffered} others were waiting to be taken`);
           stream.destroy();
         }
       },
