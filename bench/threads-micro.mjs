@@ -69,11 +69,16 @@ function caller(op, comm, { whole, other, part }) {
   }[op];
 }
 
+/** Calls and waits, for warm-up and measurement: a loop that only the measurement ran would be measured while it is compiled. */
+function callAll(call, times) {
+  for (let i = 0; i < times; i++) call().wait();
+}
+
 /** Calls of one thing, until there were `most` or the slowest rank has spent `ms`: all ranks stop at the same call. */
 function warmUp(comm, call, clock, most, ms, step) {
   const began = performance.now();
   for (let done = 0; done < most; done += step) {
-    for (let i = 0; i < Math.min(step, most - done); i++) call().wait();
+    callAll(call, Math.min(step, most - done));
     clock.data[0] = performance.now() - began;
     comm.allReduce(clock, { op: "max" }).wait();
     if (clock.data[0] >= ms) return;
@@ -114,7 +119,7 @@ async function rank(job, report) {
       for (let repeat = bytes <= 65536 ? -3 : -1; repeat < repeats; repeat++) {
         comm.barrier().wait();
         const start = performance.now();
-        if (mode === "wait") for (let i = 0; i < iterations; i++) call().wait();
+        if (mode === "wait") callAll(call, iterations);
         else for (let i = 0; i < iterations; i++) await call();
         if (repeat >= 0) times.data[repeat] = ((performance.now() - start) * 1000) / iterations;
       }
