@@ -407,22 +407,29 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     },
   );
 
-  it("cut what crosses hosts into a piece for each slot, from 256 KiB on, and keep pieces of one host whole", () => {
-    const numPieces = (marks: readonly string[], partBytes: number, rooms: readonly number[] = []) => {
+  it("cut what crosses hosts into a piece for each slot, from 256 or 512 KiB on, and keep pieces of one host whole", () => {
+    const numPieces = (
+      marks: readonly string[],
+      partBytes: number,
+      rooms: readonly number[] = [],
+      op: "all_reduce" | "reduce" = "all_reduce",
+    ) => {
       const together = new Members(marks, pieceBytesFor(layoutOf(marks, 0), rooms));
       const { layout, memory } = together.places[0] as HostPlace;
       const messages = new ColumnMessages(new MessageExchange(new Random(seed)).of(0), layout);
       const span = new HostAddresses().span(together.array(0, "f32", partBytes / 4, false));
-      const call = { op: "all_reduce", dtype: "f32", redop: "sum", root: 0, size: marks.length, rank: 0 } as const;
-      const work = allReducePieces({ ...call, partBytes, input: span, output: span, layout, memory, messages });
+      const call = { op, dtype: "f32", redop: "sum", root: 0, size: marks.length, rank: 0 } as const;
+      const make = op === "reduce" ? reducePieces : allReducePieces;
+      const work = make({ ...call, partBytes, input: span, output: span, layout, memory, messages });
       together.close();
       return work.numPieces;
     };
     const sizes = [4096, 2 ** 17, 2 ** 18, 2 ** 19, 2 ** 20, 2 ** 22];
-    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes))).toEqual([1, 1, 1, 2, 4, 8]);
+    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes))).toEqual([1, 1, 1, 1, 2, 8]);
+    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes, [], "reduce"))).toEqual([1, 1, 1, 2, 4, 8]);
     expect(sizes.map((bytes) => numPieces(["a", "a"], bytes))).toEqual([1, 1, 1, 1, 2, 8]);
     // Of 256 MiB each, on hosts of two, the slots take a sixteenth.
-    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes, [8, 8, 8, 8]))).toEqual([1, 1, 1, 2, 4, 4]);
+    expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes, [8, 8, 8, 8]))).toEqual([1, 1, 1, 1, 2, 4]);
     expect(numPieces(["a", "a", "b", "b"], 2 ** 22, [8, 8, 8, 7])).toBe(8);
     expect(numPieces(["a", "a"], 2 ** 22, [20, 20])).toBe(8);
   });

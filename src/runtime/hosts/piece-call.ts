@@ -24,8 +24,12 @@ export interface PieceCallParts {
   readonly messages: ColumnMessages;
 }
 
-/** Smaller pieces gain nothing (bench/results/tcp-gloo-hosts-16-cores-2026-11-28.md). */
+/**
+ * Smaller pieces gain nothing (bench/results/tcp-gloo-hosts-16-cores-2026-11-28.md); of all-reduces, a rank's other threads make sums of
+ * half of such a piece (bench/results/tcp-must-show-2026-11-29.md).
+ */
 const LEAST_PIECE_BYTES = 256 * 1024;
+const LEAST_ALL_REDUCED_BYTES = 512 * 1024;
 
 /** Of a reduction within a host, or within the hosts and then between them. */
 type Step = "whole" | "first" | "second";
@@ -40,7 +44,8 @@ export interface Stretch {
 export const wholeLines = (bytes: number) => Math.max(LINE_BYTES, Math.floor(bytes / LINE_BYTES) * LINE_BYTES);
 
 /** Over several hosts: pieces of which all slots have one, so that what is done inside the host overlaps with the sockets. */
-const overlapping = (partBytes: number) => Math.max(LEAST_PIECE_BYTES, wholeLines(partBytes / NUM_SLOTS));
+const overlapping = ({ op, partBytes }: PieceCallParts) =>
+  Math.max(op === "all_reduce" ? LEAST_ALL_REDUCED_BYTES : LEAST_PIECE_BYTES, wholeLines(partBytes / NUM_SLOTS));
 
 /** Lines that so many bytes take. */
 export const linesFor = (bytes: number) => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
@@ -65,7 +70,7 @@ export class PieceTools {
     this.pieceBytes = Math.min(
       parts.memory.pieceBytes,
       wholeLines(pieceBytes),
-      this.numHosts > 1 ? overlapping(parts.partBytes) : Number.POSITIVE_INFINITY,
+      this.numHosts > 1 ? overlapping(parts) : Number.POSITIVE_INFINITY,
     );
     this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));
     this.row = parts.layout.hosts[parts.layout.host] ?? [];

@@ -9,8 +9,8 @@ const ALONE_BYTES = 16 * 1024;
 /** Up to so many bytes hosts send each other all that they have: a second round would take longer. */
 const ONE_ROUND_BYTES = 1024;
 
-/** Ranks of a host that go on by themselves: with four, 16 MiB took longer (tcp-must-show-2026-11-29.md in bench/results/). */
-const MOST_APART = 2;
+/** Ranks of a host that go on by themselves: as many as were measured (tcp-must-show-2026-11-29.md in bench/results/). */
+const MOST_APART = 4;
 
 /** A column's share of a piece, reduced at `at`. */
 interface ColumnShare extends Stretch {

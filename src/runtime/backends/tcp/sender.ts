@@ -19,7 +19,7 @@ const THREAD_CONNECTIONS = 3;
 /** Ranks of a world above which pairs have one connection: with 8 ranks more gained nothing (tcp-gloo-16-cores-2026-11-28.md in bench/results/). */
 const MOST_APART = 4;
 /** Reductions of fewer bytes are made by the rank's own thread: to hand one over takes as long. */
-const LEAST_REDUCED_BYTES = 192 * 1024;
+const LEAST_REDUCED_BYTES = 96 * 1024;
 /** Threads of a rank at most, its own aside. */
 export const MOST_THREADS = 2;
 /** Where a rank has so many cores, the second of them does nothing but reduce. */
@@ -43,7 +43,7 @@ export class Sender implements ReduceHelper {
   /** Whether `finish` may have ended some that `settle` has not heard of. */
   #hasFinished = false;
   #wants: boolean;
-  /** How many of them reduce: with 8 ranks it gained nothing (tcp-gloo-hosts-16-cores-2026-11-29.md in bench/results/). */
+  /** How many of them reduce. */
   readonly #numReducing: number;
 
   constructor(options: SenderOptions) {
@@ -51,7 +51,7 @@ export class Sender implements ReduceHelper {
     this.#options = options;
     this.#wants = sendThread === "on" || (sendThread === "auto" && gains(peers));
     const hasMore = sendThread === "on" || hasCores(numHere(peers), MOST_CORES);
-    this.#numReducing = areApart(peers) ? (hasMore ? 2 : 1) : 0;
+    this.#numReducing = areApart(peers) && hasMore ? 2 : 1;
   }
 
   /** Makes what a connection asks for the thread that writes. All are made before the first one writes. */
