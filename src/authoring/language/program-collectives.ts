@@ -39,6 +39,14 @@ function needOptions(options: unknown): void {
     throw new InvalidArgumentError("options", options, "an object, such as { chunks: 2, inPlace: true }");
 }
 
+/** Refuses anything but a list of counts of chunks. */
+function needCounts(name: string, counts: readonly number[]): void {
+  if (!Array.isArray(counts)) throw new InvalidArgumentError(name, counts, "a list of counts, one for each rank");
+  for (const [rank, count] of counts.entries())
+    if (!Number.isSafeInteger(count) || count < 0)
+      throw new InvalidArgumentError(`${name}[${rank}]`, count, "an integer, 0 or more");
+}
+
 function make(
   operation: PlanCollective["operation"],
   numRanks: number,
@@ -120,11 +128,19 @@ export function barrier(numRanks: number): PlanCollective {
 /** Rank r's input goes to the output of rank `sendTo[r]`; null: it sends nothing. */
 export function sendRecv(sendTo: readonly (number | null)[], options: CollectiveOptions = {}): PlanCollective {
   needOptions(options);
+  if (!Array.isArray(sendTo))
+    throw new InvalidArgumentError("sendTo", sendTo, "a list, of one rank or null for each rank");
+  for (const [rank, to] of sendTo.entries())
+    if (to !== null && !(Number.isInteger(to) && to >= 0 && to < sendTo.length))
+      throw new InvalidArgumentError(`sendTo[${rank}]`, to, `a rank from 0 to ${sendTo.length - 1}, or null`);
   return Object.freeze({ ...make("send_recv", sendTo.length, options.chunks ?? 1, options), sendTo: [...sendTo] });
 }
 /** All-to-all with a matrix of sizes: rank i sends `sendCounts[i][j]` chunks to rank j. */
 export function allToAllV(sendCounts: readonly (readonly number[])[]): PlanCollective {
-  for (const row of sendCounts) {
+  if (!Array.isArray(sendCounts))
+    throw new InvalidArgumentError("sendCounts", sendCounts, "a list of lists of counts, one for each rank");
+  for (const [rank, row] of sendCounts.entries()) {
+    needCounts(`sendCounts[${rank}]`, row);
     if (row.length !== sendCounts.length)
       throw new InvalidArgumentError("sendCounts", row.length, `${sendCounts.length} counts in each row`);
   }
@@ -136,11 +152,13 @@ export function allToAllV(sendCounts: readonly (readonly number[])[]): PlanColle
 /** All-gather of parts of different sizes: rank r contributes `counts[r]` chunks. */
 export function allGatherV(counts: readonly number[], options: { readonly inPlace?: boolean } = {}): PlanCollective {
   needOptions(options);
+  needCounts("counts", counts);
   return Object.freeze({ ...make("all_gather_v", counts.length, 1, options), counts: [...counts] });
 }
 /** Reduce-scatter of parts of different sizes: rank r gets `counts[r]` chunks. */
 export function reduceScatterV(counts: readonly number[], options: ReducingOptions = {}): PlanCollective {
   needOptions(options);
+  needCounts("counts", counts);
   return Object.freeze({ ...make("reduce_scatter_v", counts.length, 1, options), counts: [...counts] });
 }
 

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { CALLS } from "./call-signatures.ts";
-import { allReduce, program } from "./index.ts";
+import { allGatherV, allReduce, allToAllV, program, reduceScatterV, sendRecv } from "./index.ts";
 
 /** What a program says that makes one call. Written in JavaScript's terms: types would refuse most of these. */
 function refusal(call: string): string {
@@ -89,6 +89,14 @@ describe("arguments in the wrong place", () => {
     expect(refused({ ...options, collective: plus }, () => {})).toMatch(/^op is "plus"/);
     expect(() => allReduce(2, { op: "plus" as "sum" })).toThrow(/^op is "plus"; expected sum, prod/);
     expect(() => allReduce(2, 4 as never)).toThrow(/^options is 4/);
+    expect(() => allGatherV(2 as never)).toThrow(/^counts is 2; expected a list of counts/);
+    expect(() => reduceScatterV([1, -1])).toThrow(/^counts\[1\] is -1; expected an integer, 0 or more/);
+    for (const count of [0.5, -1, "a", Number.NaN] as number[])
+      expect(() => allToAllV([[1, count], [1]])).toThrow(/^sendCounts\[0\]\[1\] is .*; expected an integer, 0 or more/);
+    expect(() => allToAllV([1, 2] as never)).toThrow(/^sendCounts\[0\] is 1; expected a list of counts/);
+    for (const to of [2, -1, 0.5, "1"] as number[])
+      expect(() => sendRecv([null, to])).toThrow(/^sendTo\[1\] is .*; expected a rank from 0 to 1, or null/);
+    expect(() => sendRecv(2 as never)).toThrow(/^sendTo is 2; expected a list/);
   });
 });
 
