@@ -27,7 +27,7 @@ export function koffi(): Koffi {
   if (isOutOfFiles(cause)) loaded = undefined;
   throw new UnavailableError(
     "FFI (the package koffi)",
-    cause.message.split("\n")[0] ?? "it could not be loaded",
+    cause.message.split("\n")[0]?.replace(/\.+$/, "") ?? "it could not be loaded",
     loaded === undefined ? "Raise the limit of open files: ulimit -n 65536." : "Install it with: npm install koffi",
     { cause },
   );

@@ -31,7 +31,7 @@ it.skipIf(process.platform === "win32")(
     expect(String(stderr)).toBe("");
     expect(JSON.parse(String(stdout))).toEqual([
       expect.stringMatching(
-        /^FFI \(the package koffi\) is not available: EMFILE.*\. Raise the limit of open files: ulimit -n 65536\.$/,
+        /^FFI \(the package koffi\) is not available: .*(?:EMFILE|too many open files)(?:.*[^.])?\. Raise the limit of open files: ulimit -n 65536\.$/,
       ),
       "a pair of sockets is not available: EMFILE. Raise the limit of open files: ulimit -n 65536.",
       2,
