@@ -28,6 +28,8 @@ export interface Allocation {
    * call that is held back is on no stream yet, so no event tells of it; while there are any, the piece is not reused.
    */
   pendingUses: number;
+  /** Open graphs and calls that failed to which copies of others may come: it may be freed meanwhile, and is not reused. */
+  exposures: number;
 }
 
 /** What `allocate` gives: a new one each time, so that an old one is not mistaken for the block's next use. */
@@ -37,6 +39,7 @@ class Piece implements Allocation {
   readonly label: string;
   readonly block: Block;
   pendingUses = 0;
+  exposures = 0;
   /** The stream that `recordUse` was told of last; the block's own at first. */
   lastUser: CudaStream;
   /** Other streams that touched it. */
@@ -204,8 +207,8 @@ export class MemoryPool implements Disposable {
   }
 
   /** Whether it is still unknown when a piece may be reused. */
-  #isHeld({ pendingUses, users }: Piece): boolean {
-    return pendingUses > 0 || (users !== undefined && this.device.numCaptures > 0);
+  #isHeld({ pendingUses, exposures, users }: Piece): boolean {
+    return pendingUses + exposures > 0 || (users !== undefined && this.device.numCaptures > 0);
   }
 
   /** Lets a piece that has no further use be reused once other streams are done with it. */

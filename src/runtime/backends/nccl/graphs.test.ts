@@ -10,26 +10,26 @@ function graphOf() {
 }
 
 function recorded(isTold: boolean) {
-  const storage = { allocation: { pendingUses: 0 } } as unknown as DeviceStorage;
+  const storage = { allocation: { pendingUses: 0, exposures: 0 } } as unknown as DeviceStorage;
   const recording = new Recording();
   const arrival = {
     lane: { kind: "collective" },
     print: { call: 1, count: 2, hash: 3 },
   } as unknown as Prepared["arrival"];
   recording.add({ arrival, source: storage, target: storage, kind: 77 }, isTold);
-  return { captured: recording.captured, uses: () => storage.allocation.pendingUses };
+  return { captured: recording.captured, uses: () => storage.allocation.exposures };
 }
 
 it("keep memory that members' graphs copy to until they are closed, and only that", () => {
   const freed: Allocation[] = [];
   const graphs = new CapturedGraphs((one) => void freed.push(one));
   const [told, other] = [recorded(true), recorded(false)];
-  const standIn = { address: 1n, sizeBytes: 8, pendingUses: 0 };
+  const standIn = { address: 1n, sizeBytes: 8, pendingUses: 0, exposures: 0 };
   const first = graphs.add(graphOf(), told.captured, "g", [standIn]);
   graphs.add(graphOf(), other.captured, "g", []);
   expect([told.uses(), other.uses()]).toEqual([1, 0]);
   first.close();
-  graphs.add(graphOf(), other.captured, "g", []);
+  graphs.look();
   expect([told.uses(), freed]).toEqual([0, [standIn]]);
 });
 
@@ -37,9 +37,10 @@ it("keep it while their group ends: members may still run theirs", () => {
   const freed: Allocation[] = [];
   const graphs = new CapturedGraphs((one) => void freed.push(one));
   const told = recorded(true);
-  const standIn = { address: 1n, sizeBytes: 8, pendingUses: 0 };
+  const standIn = { address: 1n, sizeBytes: 8, pendingUses: 0, exposures: 0 };
   const graph = graphs.add(graphOf(), told.captured, "g", [standIn]);
   graphs.close();
+  graphs.look();
   expect([graph.closed, told.uses(), freed]).toEqual([true, 1, []]);
   graphs.release();
   expect([told.uses(), freed]).toEqual([0, [standIn]]);

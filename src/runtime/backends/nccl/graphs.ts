@@ -65,6 +65,7 @@ interface Replayable extends Captured {
 export class CapturedGraphs {
   readonly #graphs = new Map<CudaGraph, Replayable>();
   readonly #free: (one: Allocation) => void;
+  #isEnding = false;
 
   /** @param free takes back what stood in for buffers of a graph's calls */
   constructor(free: (one: Allocation) => void) {
@@ -73,8 +74,8 @@ export class CapturedGraphs {
 
   /** Remembers a graph, which from now on runs by `replay` of `group` alone. */
   add(graph: CudaGraph, captured: Captured, group: string, standIns: readonly Allocation[]): CudaGraph {
-    this.#forgetClosed();
-    if (captured.isTold) countUses(captured, 1);
+    this.look();
+    if (captured.isTold) countExposures(captured, 1);
     this.#graphs.set(graph, { ...captured, run: graph.reserve(`replay of ${group}`), standIns });
     return graph;
   }
@@ -91,7 +92,7 @@ export class CapturedGraphs {
    */
   replayable(graph: CudaGraph, group: string): Replayable {
     const captured = this.#graphs.get(graph);
-    this.#forgetClosed();
+    this.look();
     if (captured === undefined) {
       throw new InvalidArgumentError(
         "graph",
@@ -109,7 +110,13 @@ export class CapturedGraphs {
 
   /** Ends the graphs. What they held stays until members' graphs are known to have ended too. */
   close(): void {
+    this.#isEnding = true;
     for (const graph of this.#graphs.keys()) graph.close();
+  }
+
+  /** Gives back what graphs held that were closed one by one. */
+  look(): void {
+    if (!this.#isEnding) this.#forgetClosed();
   }
 
   /** Gives back what closed graphs held: no member runs one of them. */
@@ -121,13 +128,13 @@ export class CapturedGraphs {
     for (const [graph, held] of this.#graphs) {
       if (!graph.closed) continue;
       this.#graphs.delete(graph);
-      if (held.isTold) countUses(held, -1);
+      if (held.isTold) countExposures(held, -1);
       for (const one of held.standIns) this.#free(one);
     }
   }
 }
 
 /** Memory that is freed while a graph has its address is not handed out again: copies of members may come to it. */
-function countUses({ storages }: Captured, by: 1 | -1): void {
-  for (const { allocation } of storages) allocation.pendingUses += by;
+function countExposures({ storages }: Captured, by: 1 | -1): void {
+  for (const { allocation } of storages) allocation.exposures += by;
 }

@@ -75,6 +75,12 @@ export class Entry extends QueueEntry {
     if (this.target !== undefined && this.target !== this.source) this.target.allocation.pendingUses += by;
     if (this.storages !== NONE) for (const { allocation } of this.storages) allocation.pendingUses += by;
   }
+
+  /** Counts the call among those to whose memory copies of others may come, though it is over. */
+  countExposure(by: 1 | -1): void {
+    for (const one of [this.source, this.target, ...this.storages])
+      if (one !== undefined) one.allocation.exposures += by;
+  }
 }
 
 /** What a call asks before it goes to the stream, or into a graph, if anything. */

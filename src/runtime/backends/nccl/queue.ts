@@ -418,13 +418,13 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     this.order.forget(entry);
     if (!entry.isTold) return;
     // Copies of other members may still come: its memory is not handed out again before all are done with the group.
-    entry.countUse(1);
+    entry.countExposure(1);
     this.#exposed.push(entry);
   }
 
   /** Lets go of the memory of calls that failed: no member copies there any more. */
   releaseExposed(): void {
-    for (const entry of this.#exposed.splice(0)) entry.countUse(-1);
+    for (const entry of this.#exposed.splice(0)) entry.countExposure(-1);
   }
 
   /** What NCCL and the driver know to be wrong. */

@@ -12,7 +12,7 @@ function standIns() {
     allocate: (sizeBytes: number, on: CudaStream): Allocation => {
       expect(on).toBe(stream);
       address += BigInt(sizeBytes);
-      const made = { address, sizeBytes, pendingUses: 0 };
+      const made = { address, sizeBytes, pendingUses: 0, exposures: 0 };
       live.add(made);
       return made;
     },
