@@ -32,6 +32,7 @@ describe.skipIf(!available)("memory that calls and graphs hold on stand-in devic
         group.replay(ran).wait();
         ran.close();
         world.free(replayed);
+        group.capture(() => {}).close();
         found.push(comesAgain(graphedAt));
         // A call's that the others were told of, and that failed: until all have closed the group.
         if (world.rank === 1) {

@@ -293,7 +293,6 @@ export class NcclBackend implements Backend {
 
   /** Allocates a device tensor of zeros, for use by this rank. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
   tensor<D extends DType>(dtype: D, shape: readonly number[]): Tensor<D> {
-    this.#lookAtGraphs();
     return worldDeviceTensor(this.#rank.at, dtype, shape);
   }
 
@@ -303,15 +302,9 @@ export class NcclBackend implements Backend {
    *   has not settled; ClosedError for one that was freed, and after the world's end
    */
   free(tensor: Tensor): void {
-    this.#lookAtGraphs();
     freeWorldTensor(this.#rank.at, tensor, this.rank, () => {
       for (const communicator of this.#rank.endings.communicators) communicator.queue.look();
     });
-  }
-
-  /** A graph that its program has closed may have been the last to hold memory. */
-  #lookAtGraphs(): void {
-    for (const { graphs } of this.#rank.endings.communicators) graphs.look();
   }
 
   /** Copies host values to a device tensor of as many elements on the main stream, and waits. @throws InvalidArgumentError, ClosedError */

@@ -65,16 +65,21 @@ interface Replayable extends Captured {
 export class CapturedGraphs {
   readonly #graphs = new Map<CudaGraph, Replayable>();
   readonly #free: (one: Allocation) => void;
+  readonly #isSound: () => boolean;
   #isEnding = false;
 
-  /** @param free takes back what stood in for buffers of a graph's calls */
-  constructor(free: (one: Allocation) => void) {
+  /**
+   * @param free takes back what stood in for buffers of a graph's calls
+   * @param isSound whether the group has not failed
+   */
+  constructor(free: (one: Allocation) => void, isSound: () => boolean) {
     this.#free = free;
+    this.#isSound = isSound;
   }
 
   /** Remembers a graph, which from now on runs by `replay` of `group` alone. */
   add(graph: CudaGraph, captured: Captured, group: string, standIns: readonly Allocation[]): CudaGraph {
-    this.look();
+    this.#look();
     if (captured.isTold) countExposures(captured, 1);
     this.#graphs.set(graph, { ...captured, run: graph.reserve(`replay of ${group}`), standIns });
     return graph;
@@ -92,7 +97,7 @@ export class CapturedGraphs {
    */
   replayable(graph: CudaGraph, group: string): Replayable {
     const captured = this.#graphs.get(graph);
-    this.look();
+    this.#look();
     if (captured === undefined) {
       throw new InvalidArgumentError(
         "graph",
@@ -114,9 +119,9 @@ export class CapturedGraphs {
     for (const graph of this.#graphs.keys()) graph.close();
   }
 
-  /** Gives back what graphs held that were closed one by one. */
-  look(): void {
-    if (!this.#isEnding) this.#forgetClosed();
+  /** Gives back what graphs held that were closed one by one. Of a group that has failed, members' last replays may still run. */
+  #look(): void {
+    if (!this.#isEnding && this.#isSound()) this.#forgetClosed();
   }
 
   /** Gives back what closed graphs held: no member runs one of them. */

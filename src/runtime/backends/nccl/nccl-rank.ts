@@ -100,7 +100,10 @@ export class NcclRank implements NcclContext {
     });
     const { member } = control;
     const choices = this.settings.choicesOf?.({ group, numRanks: ranks.length, member });
-    const graphs = new CapturedGraphs((one) => this.peers.pool.free(one));
+    const graphs = new CapturedGraphs(
+      (one) => this.peers.pool.free(one),
+      () => queue.cause === undefined && !control.failed,
+    );
     const plans = new GroupPlans({ rank: this, queue, member, size: ranks.length, room: this.#room, graphs, choices });
     const parts: CommunicatorParts = {
       rank: this,
