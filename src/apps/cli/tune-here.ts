@@ -5,7 +5,7 @@
 import { parseOperation } from "../../collectives/index.ts";
 import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
-import { cpuCostsFor, machineFile, removeMachineFile, thisMachine } from "../../machine/cost/index.ts";
+import { cpuCostsFor, machineFile, removeMachineFile, requireWritable, thisMachine } from "../../machine/cost/index.ts";
 import { type BackendName, version } from "../../runtime/world/index.ts";
 import { defaultRanks } from "../bench/index.ts";
 import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedMachine } from "../tune/index.ts";
@@ -13,6 +13,10 @@ import { MOST_UNASKED } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
 import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
+
+/** What CHORALE_CHOICES is where there is no file of this machine. */
+const whyNoFile = () =>
+  process.env["CHORALE_CHOICES"] === "shipped" ? "shipped" : "not set, and this user has no home";
 
 /** Tunes, shows or removes. @returns the exit code */
 export async function tuneHere(operation: string | undefined, flags: TuneHereFlags): Promise<number> {
@@ -36,8 +40,9 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
     throw new InvalidArgumentError("what to tune", described(given), accepted);
   }
   if (stored.file === undefined && flags.dryRun !== true) {
-    throw new InvalidArgumentError("CHORALE_CHOICES", "shipped", "a file to store to, or nothing; or --dry-run");
+    throw new InvalidArgumentError("CHORALE_CHOICES", described(whyNoFile()), "a file to store to; or --dry-run");
   }
+  if (stored.file !== undefined && flags.dryRun !== true) requireWritable(stored.file);
   const { isTunedProgram, tuneProgramHere } = await import("./tune-program.ts");
   if (isTunedProgram(operation)) return tuneProgramHere(operation, flags.backend, stored, flags);
   for (const name of ["arg", "try", "topology"] as const) {
@@ -118,7 +123,7 @@ function show(stored: TunedMachine, flags: TuneHereFlags): number {
     printJson({ schemaVersion: 1, machine: thisMachine(), file, stamps, choices, costs }, 2);
     return EXIT.done;
   }
-  const out = [`# ${thisMachine().key}: ${file ?? "CHORALE_CHOICES=shipped, nothing is read"}`];
+  const out = [`# ${thisMachine().key}: ${file ?? `CHORALE_CHOICES is ${whyNoFile()}: nothing is read`}`];
   if (choices === undefined && costs === undefined) out.push("# nothing is stored: the shipped choices serve");
   if (stamps.choices !== undefined) out.push(`# choices of ${stamps.choices.date}, chorale ${stamps.choices.chorale}`);
   for (const { backend, collective, ranks, dtypes, topology, program, rows } of choices?.tables ?? []) {

@@ -202,8 +202,16 @@ describe("chorale tune OP --backend threads", () => {
     expect(await refused("tune", "all_reduce", "--backend", "threads")).toMatch(/--dry-run/);
     process.env["CHORALE_CHOICES"] = join(folder, "broken.json");
     writeFileSync(join(folder, "broken.json"), "{");
-    expect(await refused("tune", "--show")).toMatch(/chorale tune --reset/);
-    expect((await runCli("tune", "--reset")).code).toBe(0);
+    writeFileSync(join(folder, "broken.json"), "{");
+    expect(await refused("tune", "--show")).toMatch(/CHORALE_CHOICES must name a new file/);
+    // What the user named may be anything, such as a plan.
+    for (const text of ["{", '{ "schemaVersion": 1, "name": "a plan" }']) {
+      writeFileSync(join(folder, "broken.json"), text);
+      const tuned = ["tune", "all_reduce", "--backend", "threads", "-n", "2", "-b", "64", "-e", "64"];
+      for (const argv of [tuned, ["tune", "--reset"]])
+        expect(await refused(...argv)).toMatch(/a new file, or one that `chorale tune` wrote on this machine/);
+      expect(readFileSync(join(folder, "broken.json"), "utf8")).toBe(text);
+    }
   });
 });
 

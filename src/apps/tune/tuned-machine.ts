@@ -1,11 +1,10 @@
 /** This machine's file as the tuner reads and writes it: tables of choices, and constants by number of ranks. */
-import { existsSync } from "node:fs";
-import { InvalidArgumentError } from "../../core/index.ts";
 import {
   type CpuCostTable,
   checkCpuCosts,
   machineFile,
   readMachineFile,
+  requireMachineFile,
   thisMachine,
   writeMachineSection,
 } from "../../machine/cost/index.ts";
@@ -22,7 +21,7 @@ import type { TuneProgramResult } from "./tune-program.ts";
 
 /** What is stored for this machine. */
 export interface TunedMachine {
-  /** `undefined` with `CHORALE_CHOICES=shipped`. */
+  /** `undefined` with `CHORALE_CHOICES=shipped`, and for a user without a home. */
   readonly file: string | undefined;
   readonly choices: ChoiceDocument | undefined;
   readonly costs: CpuCostTable | undefined;
@@ -82,9 +81,7 @@ function writeTables(
  * @throws FormatError, InvalidArgumentError
  */
 export function requireChoicesFile(file: string): void {
-  if (existsSync(file) && readMachineFile(file) === undefined) {
-    throw new InvalidArgumentError("file of choices", file, "a new file, or one that this machine's choices are in");
-  }
+  requireMachineFile(file, "file of choices");
 }
 
 /**

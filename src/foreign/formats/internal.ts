@@ -3,5 +3,5 @@
  * folders to write to. Refuses what index.ts adds to it. Start with text-file.ts.
  */
 export { parseStrictJson } from "./json.ts";
-export { makeFolder } from "./make-folder.ts";
+export { makeFolder, userFolder } from "./make-folder.ts";
 export { readTextFile } from "./text-file.ts";

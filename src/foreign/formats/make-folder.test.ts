@@ -3,7 +3,7 @@ import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { scratchFolder } from "../../../test/helpers/scratch.ts";
-import { makeFolder } from "./make-folder.ts";
+import { makeFolder, userFolder } from "./make-folder.ts";
 
 const folder = scratchFolder("make-folder");
 
@@ -19,4 +19,16 @@ it("reports the system's error where no folder can be made, instead of trying fo
   expect(() => makeFolder(join(folder, "file", "below"))).toThrow(/ENOTDIR/);
   expect(() => makeFolder("")).toThrow(/ENOENT/);
   if (process.platform === "linux") expect(() => makeFolder("/proc/no/such")).toThrow(/ENOENT/);
+});
+
+it("finds a user's folders by variable, below the home, or not at all for a user without one", () => {
+  const none = () => {
+    throw new Error("uv_os_homedir returned ENOENT");
+  };
+  expect(userFolder("XDG_DATA_HOME", { XDG_DATA_HOME: "/data" }, none)).toBe("/data");
+  expect(userFolder("XDG_DATA_HOME", { XDG_DATA_HOME: "" }, () => "/home/me")).toBe(
+    join("/home/me", ".local", "share"),
+  );
+  expect(userFolder("XDG_CACHE_HOME", {}, () => "/home/me")).toBe(join("/home/me", ".cache"));
+  expect(userFolder("XDG_CACHE_HOME", {}, none)).toBeUndefined();
 });

@@ -1,6 +1,28 @@
 /** Folders to write to. */
 import { mkdirSync, statSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { homedir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+
+/** Where the XDG Base Directory Specification has folders of a user that no variable names. */
+const BELOW_HOME = { XDG_DATA_HOME: [".local", "share"], XDG_CACHE_HOME: [".cache"] } as const;
+
+/**
+ * The user's folder for data or caches.
+ * @returns `undefined` for a user without a home, such as a container's whose number has no name
+ */
+export function userFolder(
+  variable: keyof typeof BELOW_HOME,
+  env: NodeJS.ProcessEnv = process.env,
+  home: () => string = homedir,
+): string | undefined {
+  const named = env[variable];
+  if (named !== undefined && named !== "") return named;
+  try {
+    return join(home(), ...BELOW_HOME[variable]);
+  } catch {
+    return undefined;
+  }
+}
 
 /**
  * Makes a folder and those above it, unless they are there. Node's `mkdir` with `recursive` never returns on file

@@ -34,6 +34,8 @@ export {
   machineFile,
   readMachineFile,
   removeMachineFile,
+  requireMachineFile,
+  requireWritable,
   thisMachine,
   writeMachineSection,
 } from "./machine-store.ts";

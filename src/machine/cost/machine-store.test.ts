@@ -7,6 +7,7 @@ import {
   machineFile,
   readMachineFile,
   removeMachineFile,
+  requireWritable,
   STORE_SCHEMA_VERSION,
   thisMachine,
   writeMachineSection,
@@ -24,6 +25,17 @@ describe("the machine's file", () => {
     expect(machineFile({ XDG_DATA_HOME: "/data" })).toBe(`/data/chorale/machines/${thisMachine().key}.json`);
     expect(machineFile({})).toMatch(/\.local.share.chorale.machines/);
     expect(thisMachine().key).toMatch(/^[a-z0-9_]+-[a-z0-9-]+-\d+c$/);
+  });
+
+  it("is checked before anything is measured: what it replaces, and that it can be written", () => {
+    const plan = join(folder, "plan.json");
+    writeFileSync(plan, '{ "schemaVersion": 1, "name": "ring" }');
+    expect(() => requireWritable(plan)).toThrow(/plan\.json"; expected a new file, or one that `chorale tune` wrote/);
+    expect(() => requireWritable(join(plan, "below.json"))).toThrow(
+      /expected one that can be written \(E[A-Z]+.*CHORALE/,
+    );
+    requireWritable(join(folder, "made", "new.json"));
+    expect(readdirSync(join(folder, "made"))).toEqual([]);
   });
 
   it("keeps its sections apart, is replaced whole, and is removed", () => {

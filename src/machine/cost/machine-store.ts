@@ -3,11 +3,11 @@
  * version that measured it and the date. The file is read by launchers, never by ranks. It holds data alone; who put a
  * section there says what its `data` means and checks it.
  */
-import { renameSync, rmSync, writeFileSync } from "node:fs";
-import { availableParallelism, cpus, homedir } from "node:os";
+import { accessSync, constants, existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, cpus } from "node:os";
 import { dirname, join } from "node:path";
-import { FormatError } from "../../core/index.ts";
-import { makeFolder, parseStrictJson, readTextFile } from "../../foreign/formats/internal.ts";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
+import { makeFolder, parseStrictJson, readTextFile, userFolder } from "../../foreign/formats/internal.ts";
 
 export const STORE_SCHEMA_VERSION = 1;
 /** Sections of the file. */
@@ -65,15 +65,14 @@ export function cpuTopology(numRanks: number, cores = thisMachine().cores): CpuT
 
 /**
  * The file of this machine's measurements, whether or not it exists: what `CHORALE_CHOICES` names, or one below
- * `XDG_DATA_HOME` (`~/.local/share`). `undefined` with `CHORALE_CHOICES=shipped`.
+ * `XDG_DATA_HOME` (`~/.local/share`). `undefined` with `CHORALE_CHOICES=shipped`, and for a user without a home.
  */
 export function machineFile(env: NodeJS.ProcessEnv = process.env): string | undefined {
   const named = env["CHORALE_CHOICES"];
   if (named === SHIPPED) return undefined;
   if (named !== undefined && named !== "") return named;
-  const data = env["XDG_DATA_HOME"];
-  const folder = data !== undefined && data !== "" ? data : join(homedir(), ".local", "share");
-  return join(folder, "chorale", "machines", `${thisMachine().key}.json`);
+  const folder = userFolder("XDG_DATA_HOME", env);
+  return folder === undefined ? undefined : join(folder, "chorale", "machines", `${thisMachine().key}.json`);
 }
 
 /** Larger files were not written by `chorale tune`: a plan of 64 ranks takes some megabytes. */
@@ -94,7 +93,9 @@ export function readMachineFile(path: string): MachineRecord | undefined {
     return undefined;
   }
   const refuse = (problem: string, cause?: unknown) =>
-    new FormatError(path, `${problem}; \`chorale tune --reset\` removes the file`, { cause });
+    new FormatError(path, `${problem}; ${isNamed(path) ? NAMES_ANOTHER : "`chorale tune --reset` removes the file"}`, {
+      cause,
+    });
   let value: Partial<MachineRecord> | null;
   try {
     value = parseStrictJson(text, path) as Partial<MachineRecord> | null;
@@ -131,12 +132,50 @@ export function writeMachineSection(path: string, name: StoreSection, section: S
   };
   makeFolder(dirname(path));
   const draft = `${path}.${process.pid}.tmp`;
-  writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`);
-  renameSync(draft, path);
+  try {
+    writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`);
+    renameSync(draft, path);
+  } catch (error) {
+    rmSync(draft, { force: true });
+    throw error;
+  }
 }
 
-/** Removes a machine's file. @returns whether there was one */
+/** Whether the user named the file, so that it may be anything, such as a plan. */
+const isNamed = (path: string) => path === process.env["CHORALE_CHOICES"];
+const FILE_OF_MACHINE = "the file of this machine's measurements";
+const NAMES_ANOTHER = "CHORALE_CHOICES must name a new file, or one that `chorale tune` wrote on this machine";
+
+/**
+ * Makes sure that a file is not there yet, or holds measurements of this machine.
+ * @throws FormatError, InvalidArgumentError
+ */
+export function requireMachineFile(path: string, argument: string): void {
+  if (existsSync(path) && readMachineFile(path) === undefined)
+    throw new InvalidArgumentError(argument, path, "a new file, or one that `chorale tune` wrote on this machine");
+}
+
+/**
+ * Makes sure, before anything is measured, that measurements can be written to a file: makes its folder.
+ * @throws FormatError, InvalidArgumentError
+ */
+export function requireWritable(path: string): void {
+  requireMachineFile(path, FILE_OF_MACHINE);
+  try {
+    makeFolder(dirname(path));
+    accessSync(dirname(path), constants.W_OK);
+  } catch (cause) {
+    const why = (cause as Error).message;
+    throw new InvalidArgumentError(FILE_OF_MACHINE, path, `one that can be written (${why}): see CHORALE_CHOICES`);
+  }
+}
+
+/**
+ * Removes a machine's file. @returns whether there was one
+ * @throws FormatError, InvalidArgumentError for a file that the user named and that is something else: it stays
+ */
 export function removeMachineFile(path: string): boolean {
+  if (isNamed(path)) requireMachineFile(path, "CHORALE_CHOICES");
   try {
     rmSync(path);
     return true;

@@ -12,7 +12,7 @@ import type { ChannelKeys } from "./channel.ts";
 export const PROTOCOL = 1;
 const NONCE_BYTES = 32;
 /** Shorter secrets can be guessed. */
-const MIN_SECRET_CHARS = 16;
+export const MIN_SECRET_CHARS = 16;
 
 /** What a rank says of itself; the store compares it with its own. */
 export interface Claims {

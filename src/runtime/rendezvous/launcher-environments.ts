@@ -1,5 +1,6 @@
 /** What other launchers tell a process of its place: torchrun, Open MPI, Flux, MPICH and its relatives, and Slurm, by environment variables. */
 import { InvalidArgumentError, UnavailableError, UnsupportedError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 
 interface ForeignLauncher {
   readonly name: string;
@@ -75,13 +76,36 @@ export interface ForeignPlace {
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
+ * Refuses variables that say half of a place: each process would take itself for a world of one, and run the whole program.
+ * @throws InvalidArgumentError
+ */
+function checkHalves(env: Environment): void {
+  for (const { rank, size } of FOREIGN) {
+    const refuse = (variable: string, accepted: string, other: string): never => {
+      const value = env[variable] ?? "";
+      const solo = `or unset ${other} for a world of 1`;
+      throw new InvalidArgumentError(variable, value === "" ? described("not set") : value, `${accepted}; ${solo}`);
+    };
+    const rankText = env[rank] ?? "";
+    const sizeText = env[size] ?? "";
+    if (rankText === "" && Number(sizeText) > 1) refuse(rank, `0 to ${Number(sizeText) - 1}, by ${size}`, size);
+    if (rankText === "") continue;
+    if (Number(rankText) > 0) refuse(size, `a number above ${rank}=${rankText}`, rank);
+    if (sizeText !== "" && Number(sizeText) !== 1) refuse(size, "a number from 1 on", rank);
+  }
+}
+
+/**
  * Reads the place from the variables of the first launcher that set them.
  * @returns `undefined` when none did, or the world has one rank
- * @throws InvalidArgumentError when a variable is not a number, or the rank is out of range
+ * @throws InvalidArgumentError when a variable is not a number, one of rank and size is missing, or the rank is out of range
  */
 export function foreignPlace(env: Environment): ForeignPlace | undefined {
-  const found = FOREIGN.find(({ rank, size }) => env[rank] !== undefined && Number(env[size]) > 1);
-  if (found === undefined) return undefined;
+  const found = FOREIGN.find(({ rank, size }) => (env[rank] ?? "") !== "" && Number(env[size]) > 1);
+  if (found === undefined) {
+    checkHalves(env);
+    return undefined;
+  }
   const read = (variable: string | undefined): number | undefined => {
     const text = variable === undefined ? undefined : env[variable];
     if (text === undefined || text === "") return undefined;
@@ -93,6 +117,10 @@ export function foreignPlace(env: Environment): ForeignPlace | undefined {
   if (rank >= size) throw new InvalidArgumentError(found.rank, rank, `0 to ${size - 1}, as ${found.size} says`);
   const setOne = (names: readonly string[] = []) => names.find((name) => env[name] !== undefined && env[name] !== "");
   const localSize = read(setOne(found.localSize));
+  const localName = setOne(found.localRank);
+  const localRank = read(localName) ?? rank;
+  if (localName !== undefined && localSize !== undefined && localRank >= localSize)
+    throw new InvalidArgumentError(localName, localRank, `0 to ${localSize - 1}, as ${setOne(found.localSize)} says`);
   const numHosts = read(found.numHosts);
   const spansHosts =
     localSize !== undefined && localSize !== size
@@ -105,7 +133,7 @@ export function foreignPlace(env: Environment): ForeignPlace | undefined {
     variables: `${found.rank}, ${found.size}`,
     rank,
     size,
-    localRank: read(setOne(found.localRank)) ?? rank,
+    localRank,
     generation: 1 + (read(found.restarts) ?? 0),
     spansHosts,
   };
@@ -135,15 +163,24 @@ export function rendezvousAddress(env: Environment, spansHosts = false): Address
   const text = env["CHORALE_RDZV"];
   if (text !== undefined && text !== "") return parseAddress(text);
   const master = env["MASTER_PORT"];
-  if (master === undefined || !/^\d{1,5}$/.test(master)) {
+  if (master === undefined || master === "") {
     throw new UnavailableError(
       "a place for the ranks to meet",
       "neither CHORALE_RDZV nor MASTER_PORT is set",
       "Set the same free port for all ranks: CHORALE_RDZV=127.0.0.1:29517",
     );
   }
+  if (!/^\d{1,5}$/.test(master))
+    throw new InvalidArgumentError("MASTER_PORT", master, "a port, or CHORALE_RDZV=HOST:PORT");
   const port = Number(master) < 65_535 ? Number(master) + 1 : Number(master) - 1;
-  const host = spansHosts ? (env["MASTER_ADDR"] ?? "") : "127.0.0.1";
+  const host = spansHosts ? env["MASTER_ADDR"] : "127.0.0.1";
+  if (host === undefined || host === "") {
+    throw new UnavailableError(
+      "a place for the ranks to meet",
+      "neither CHORALE_RDZV nor, beside MASTER_PORT, MASTER_ADDR is set",
+      "Set an address of rank 0's host for all ranks: CHORALE_RDZV=HOST:PORT",
+    );
+  }
   return parseAddress(`${host.includes(":") ? `[${host}]` : host}:${port}`, "MASTER_ADDR and MASTER_PORT");
 }
 

@@ -2,6 +2,7 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { InvalidArgumentError, UnavailableError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
+import { MIN_SECRET_CHARS } from "./handshake.ts";
 
 const FILE_VARIABLE = "CHORALE_SECRET_FILE";
 /** More than any secret has: the file is something else. */
@@ -43,7 +44,16 @@ function readSecret(file: string): string {
       const found = `${file}, which others can read (mode ${(mode & 0o777).toString(8)})`;
       throw new InvalidArgumentError(FILE_VARIABLE, described(found), "a file of this user alone: chmod 600");
     }
-    return readFileSync(fd, "utf8").trim();
+    const secret = readFileSync(fd, "utf8").trim();
+    if (secret.length < MIN_SECRET_CHARS) {
+      const found = described(`${file}, which holds ${secret.length} characters`);
+      throw new InvalidArgumentError(
+        FILE_VARIABLE,
+        found,
+        `${MIN_SECRET_CHARS} at least, such as openssl rand -hex 32 makes`,
+      );
+    }
+    return secret;
   } finally {
     closeSync(fd);
   }

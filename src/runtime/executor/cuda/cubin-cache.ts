@@ -3,15 +3,18 @@
  * the source, the architecture and the compiler's version. A file that cannot be read or written costs a compilation, no more.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
+import { closeSync, constants, fstatSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Nvrtc } from "../../../foreign/cuda/index.ts";
-import { makeFolder } from "../../../foreign/formats/internal.ts";
+import { makeFolder, userFolder } from "../../../foreign/formats/internal.ts";
 
-/** Where compiled kernels are kept: `$XDG_CACHE_HOME/chorale/cubin`, below `~/.cache` where that is not set. */
-function cubinFolder(): string {
-  return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "chorale", "cubin");
+/**
+ * Where compiled kernels are kept: `$XDG_CACHE_HOME/chorale/cubin`, below `~/.cache` where that is not set. `undefined` for a
+ * user without a home.
+ */
+function cubinFolder(): string | undefined {
+  const folder = userFolder("XDG_CACHE_HOME");
+  return folder === undefined ? undefined : join(folder, "chorale", "cubin");
 }
 
 /** Compiles CUDA C++, or takes what an earlier compilation left. @throws NativeError with the compiler's log */
@@ -19,21 +22,27 @@ export function compileCached(
   nvrtc: Nvrtc,
   source: string,
   computeCapability: readonly [number, number],
-  folder: string = cubinFolder(),
+  folder: string | undefined = cubinFolder(),
 ): Uint8Array {
+  if (folder === undefined) return nvrtc.compile(source, computeCapability);
   const key = JSON.stringify([computeCapability, nvrtc.version, source]);
   const path = join(folder, `${createHash("sha256").update(key).digest("hex").slice(0, 32)}.cubin`);
   const kept = read(path);
   if (kept !== undefined) return kept;
   const cubin = nvrtc.compile(source, computeCapability);
+  // Ranks compile the same at once: whole files only, the last one stays.
+  const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;
   try {
-    makeFolder(folder);
-    // Ranks compile the same at once: whole files only, the last one stays.
-    const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;
-    writeFileSync(temporary, Buffer.concat([sum(cubin), cubin]));
+    makeFolder(folder, 0o700);
+    writeFileSync(temporary, Buffer.concat([sum(cubin), cubin]), { mode: 0o600 });
     renameSync(temporary, path);
   } catch {
-    // A folder that cannot be written to.
+    // A folder that cannot be written to, or a full disk.
+    try {
+      rmSync(temporary, { force: true });
+    } catch {
+      // Nothing was written.
+    }
   }
   return cubin;
 }
@@ -44,13 +53,27 @@ function sum(cubin: Uint8Array): Buffer {
   return createHash("sha256").update(cubin).digest();
 }
 
-/** A kept cubin; `undefined` where there is none, or a damaged one. */
+/** A kept cubin; `undefined` where there is none, a damaged one, or one that another user could have written. */
 function read(path: string): Uint8Array | undefined {
   try {
-    const bytes = readFileSync(path);
+    const bytes = readOwn(path);
     const cubin = new Uint8Array(bytes.subarray(SUM_BYTES));
     return sum(cubin).equals(bytes.subarray(0, SUM_BYTES)) ? cubin : undefined;
   } catch {
     return undefined;
+  }
+}
+
+/** Reads a file of this user, or of root, that nobody else can write. @throws Error */
+function readOwn(path: string): Buffer {
+  // Without waiting for whoever writes to it, if it is a pipe.
+  const fd = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+  try {
+    const { uid, mode } = fstatSync(fd);
+    const isOurs = process.getuid === undefined || uid === process.getuid() || uid === 0;
+    if (!isOurs || (process.platform !== "win32" && (mode & 0o022) !== 0)) throw new Error("written by others");
+    return readFileSync(fd);
+  } finally {
+    closeSync(fd);
   }
 }
