@@ -1,6 +1,7 @@
 /**
- * What serves four H200s over NVLink, by size: bench/results/cuda-backend-4-gpus-2026-11-28.md says how it was measured. NCCL serves
- * where no plan is 1.03 times as fast, and above the last size that was measured where a plan's scratch grows with the message.
+ * What serves four H200s over NVLink, by size: bench/results/cuda-backend-4-gpus-2026-11-28.md and cuda-2-and-4-gpus-2026-11-29.md
+ * say how it was measured. NCCL serves where no plan is 1.03 times as fast, and above the last size that was measured where a plan's
+ * scratch grows with the message.
  */
 import type { CollectiveName } from "../../collectives/index.ts";
 
@@ -31,7 +32,7 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [128 * MI + 1, "nccl"],
     ],
     processes: [
-      [8 * MI + 1, "two-phase-packet-all-reduce*256@512.lines"],
+      [8 * MI + 1, "two-phase-packet-all-reduce*128@1024.sheets"],
       [32 * MI + 1, "nccl"],
     ],
   },
@@ -41,13 +42,15 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [8 * KI + 1, "packet-all-gather*4@256.lines"],
       [32 * KI + 1, "packet-all-gather*32@256.lines"],
       [512 * KI + 1, "packet-all-gather*64@512.lines"],
-      [2 * MI + 1, "packet-all-gather*128@512.lines"],
+      [2 * MI + 1, "packet-all-gather*128@512.sheets"],
     ],
     threads: [
       [8 * MI + 1, "one-pass-all-gather*128@256"],
-      [32 * MI + 1, "one-pass-all-gather*132@1024"],
+      [32 * MI + 1, "streaming-all-gather*100@512"],
+      [128 * MI + 1, "one-pass-all-gather*132@1024"],
     ],
     processes: [
+      [8 * MI + 1, "packet-all-gather*128@512.lines"],
       [32 * MI + 1, "staged-all-gather*66@512.unit64K"],
       [128 * MI + 1, "staged-all-gather*66@512.unit128K"],
       [256 * MI + 1, "nccl"],
@@ -58,16 +61,17 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [0, "packet-reduce-scatter*4@256.lines"],
       [32 * KI + 1, "packet-reduce-scatter*32@256.lines"],
       [512 * KI + 1, "packet-reduce-scatter*64@512.lines"],
+      [2 * MI + 1, "packet-reduce-scatter*128@512.sheets"],
     ],
     threads: [
-      [8 * MI + 1, "packet-reduce-scatter*128@512.lines"],
+      [8 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
       [32 * MI + 1, "read-reduce-scatter*64@256.u8"],
       [128 * MI + 1, "read-reduce-scatter*132@256.u8"],
     ],
     processes: [
-      [2 * MI + 1, "packet-reduce-scatter*128@512.lines"],
       [8 * MI + 1, "packet-reduce-scatter*256@512.lines"],
-      [32 * MI + 1, "nccl"],
+      [32 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
+      [128 * MI + 1, "nccl"],
     ],
   },
   all_to_all: {
