@@ -113,9 +113,21 @@ describe.skipIf(process.platform === "win32")("chorale launch --hostfile", () =>
     const range = (text: string) =>
       runCli("launch", "-n", "4", ...flags.with(3, text), "--dry-run", "train.ts").then(({ out, err }) => out + err);
     expect(await range("2:4")).toContain("this is host 1 of 2 to 4: 4 ranks");
-    expect(await range("4:2")).toContain("expected MIN:MAX, with no more hosts at least than at most");
+    expect(await range("4:2")).toContain("expected MIN:MAX, with MIN no larger than MAX");
     expect(await range("0:2")).toContain("expected a number of hosts, MIN:MAX, or env");
     expect(await range("1")).toContain("--node-rank is 1; expected 0 to 0, of 1 hosts");
+    // What the launch would refuse.
+    const refused = async (...words: string[]) => {
+      const { code, out, err } = await runCli("launch", ...words, "--dry-run", "train.ts");
+      return `${code} ${out}${err}`;
+    };
+    const several = "expected a backend for several hosts, such as tcp or nccl";
+    expect(await refused("--hostfile", at("hosts"))).toBe(`2 chorale launch: backend is "threads"; ${several}\n`);
+    expect(await refused("-n", "4", ...flags.with(1, "shm"))).toBe(`2 chorale launch: backend is "shm"; ${several}\n`);
+    expect(await refused("-n", "4", "--backend-option", "nosuch=1")).toMatch(
+      /^2 .*"nosuch"; expected one of memoryLimit/,
+    );
+    expect(await refused("-n", "4", "--backend", "shm", "--isolation", "thread")).toMatch(/^2 .*isolation is "thread"/);
     const lone = await runCli("launch", "-n", "4", "--rdzv", "10.0.0.1:29517", "--dry-run", "train.ts");
     expect([lone.code, lone.err]).toEqual([
       2,

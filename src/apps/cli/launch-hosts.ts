@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
-import { rendezvousSecret, SECRET_VARIABLES } from "../../runtime/rendezvous/internal.ts";
+import { foreignPlace, rendezvousSecret, SECRET_VARIABLES } from "../../runtime/rendezvous/internal.ts";
 import {
   type HostRange,
   type NodesOptions,
@@ -108,6 +108,20 @@ export function commandsFor(
   });
 }
 
+/** Of several launchers that another program started, each of which forms a world of its own: what to tell of it. */
+export function worldsApart(env: NodeJS.ProcessEnv): string | undefined {
+  let place: ReturnType<typeof foreignPlace>;
+  try {
+    place = foreignPlace(env);
+  } catch {
+    // What the variables say is of no use to a world of one host.
+    return undefined;
+  }
+  if (place === undefined) return undefined;
+  const { launcher, rank, size, variables } = place;
+  return `${launcher} started this launcher as number ${rank} of ${size} (${variables}), and each forms a world of its own; one world of all: --backend tcp --nnodes env --node-rank env`;
+}
+
 /** What a launch would do, a line for each host. */
 export function describeHosts(
   { ranks, nodes, listed }: LaunchHosts,
@@ -189,7 +203,10 @@ function nodesOf(flags: HostFlags): NodesOptions | undefined {
   const count = nnodes === "env" ? here?.count : nnodes;
   const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
   const rendezvous = rdzv ?? nodeRendezvous(process.env);
-  if (count === undefined) throw new InvalidArgumentError("--nnodes", described("not given"), "the number of hosts");
+  if (count === undefined) {
+    const given = nnodes === "env" ? "env, and no variable here says how many hosts there are" : "not given";
+    throw new InvalidArgumentError("--nnodes", described(given), "the number of hosts");
+  }
   if (rank === undefined)
     throw new InvalidArgumentError("--node-rank", described("not given"), "this host's number, or env");
   const most = typeof count === "number" ? count : count.max;

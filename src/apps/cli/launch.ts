@@ -24,9 +24,17 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
-import { ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
+import { checkUnstarted, ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
-import { commandsFor, describeHosts, type HostFlags, hostsOf, secretForAll, secretFromInput } from "./launch-hosts.ts";
+import {
+  commandsFor,
+  describeHosts,
+  type HostFlags,
+  hostsOf,
+  secretForAll,
+  secretFromInput,
+  worldsApart,
+} from "./launch-hosts.ts";
 import { collect, refuseGiven } from "./option-readers.ts";
 import { print, printError, whenPrinted } from "./output.ts";
 import { RankOutput } from "./rank-output.ts";
@@ -176,12 +184,31 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   const commands = (port: number | string) =>
     commandsFor(hosts, port, flags, flags.backendOption ?? [], script, { ...process.env, ...tlsVariables(tls) });
   if (flags.hostfile === undefined) refuseGiven({ "--ssh": flags.ssh }, "--hostfile");
+  const world = {
+    ranks: hosts.ranks,
+    module: script,
+    args,
+    backend: flags.backend,
+    ...given("tls", tls, (files) => files),
+    ...given("isolation", flags.isolation, (how) => how),
+    ...given("bind", flags.bind, (how) => how),
+    ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
+    ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
+    ...given("restarts", flags.restarts, (count) => count),
+    ...given("onFailure", flags.onFailure, (policy) => policy),
+    ...given("rebuildTimeoutMs", flags.rebuildTimeout, (seconds) => seconds * 1000),
+    ...given("restartDelayMs", flags.restartDelay, (seconds) => seconds * 1000),
+    ...given("minRanks", flags.minRanks, (count) => count),
+  };
   if (flags.dryRun === true) {
+    await checkUnstarted({ ...world, ...given("nodes", hosts.nodes, (nodes) => nodes) });
     const how = `${flags.backend}${flags.isolation === undefined ? "" : ` in a ${flags.isolation} each`}, ${script}`;
     const port = hosts.nodes?.rendezvous.replace(/^.*:/, "") ?? "";
     print(`${describeHosts(hosts, commands(port === "0" ? "PORT" : port), how).join("\n")}\n`);
     return EXIT.done;
   }
+  const apart = hosts.nodes === undefined ? worldsApart(process.env) : undefined;
+  if (apart !== undefined) printError(`chorale launch: ${apart}\n`);
   // Ranks may be threads of this process.
   ignoreDebugSignal();
   const controller = new AbortController();
@@ -208,10 +235,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     const nodes = hosts.nodes && { ...hosts.nodes, ...(hosts.listed === undefined ? {} : { onListening }) };
     output = new RankOutput({ folder: flags.logDir, isPrefixed: flags.prefix });
     await launch({
-      ranks: hosts.ranks,
-      module: script,
-      args,
-      backend: flags.backend,
+      ...world,
       signal: controller.signal,
       onEvent: (event) => {
         hasBegun = true;
@@ -223,18 +247,8 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
           printError(`chorale launch: ${text}\n`);
         }
       },
-      ...given("tls", tls, (files) => files),
       ...given("nodes", nodes, (options) => options),
       onOutput: output.take,
-      ...given("isolation", flags.isolation, (how) => how),
-      ...given("bind", flags.bind, (how) => how),
-      ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
-      ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
-      ...given("restarts", flags.restarts, (count) => count),
-      ...given("onFailure", flags.onFailure, (policy) => policy),
-      ...given("rebuildTimeoutMs", flags.rebuildTimeout, (seconds) => seconds * 1000),
-      ...given("restartDelayMs", flags.restartDelay, (seconds) => seconds * 1000),
-      ...given("minRanks", flags.minRanks, (count) => count),
     });
     return 0;
   } catch (error) {
@@ -367,7 +381,7 @@ function parseNodes(text: string): number | HostRange | "env" {
   const [, min, max] = /^(\d{1,9})(?::(\d{1,9}))?$/.exec(text) ?? [];
   if (min === undefined || Number(min) < 1) throw new InvalidOption("expected a number of hosts, MIN:MAX, or env");
   if (max === undefined) return Number(min);
-  if (Number(max) < Number(min)) throw new InvalidOption("expected MIN:MAX, with no more hosts at least than at most");
+  if (Number(max) < Number(min)) throw new InvalidOption("expected MIN:MAX, with MIN no larger than MAX");
   return { min: Number(min), max: Number(max) };
 }
 

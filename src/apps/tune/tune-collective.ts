@@ -18,7 +18,7 @@ import { checkBench } from "../bench/index.ts";
 import { median } from "../bench/internal.ts";
 import { type Candidate, candidatesOf, rankCandidates } from "./candidates.ts";
 import { deviceCandidates, graphCallsOf } from "./device-candidates.ts";
-import { BUDGET_S, HOW_MEASURED, measured, requireTunable } from "./measuring-world.ts";
+import { BUDGET_S, HOW_MEASURED, measured, requireSizes, requireTunable } from "./measuring-world.ts";
 import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
 
 /** Candidates measured at one size. */
@@ -95,6 +95,7 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   const kind = await backendKind(backend);
   requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, backend });
+  requireSizes(sizes, { op, ranks, dtype, usesDevices: kind.usesDevices });
   onProgress("compiling candidates");
   const { isolation = "thread" } = options;
   const candidates = kind.usesDevices ? [] : candidatesOf(op, ranks);

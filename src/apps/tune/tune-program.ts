@@ -24,7 +24,7 @@ import { checkBench } from "../bench/index.ts";
 import type { Contender } from "../bench/internal.ts";
 import { rankCandidates } from "./candidates.ts";
 import { graphCallsOf } from "./device-candidates.ts";
-import { BUDGET_S, HOW_MEASURED, measured, requireTunable } from "./measuring-world.ts";
+import { BUDGET_S, HOW_MEASURED, measured, requireSizes, requireTunable } from "./measuring-world.ts";
 import {
   type ProgramSearch,
   type ProgramSource,
@@ -119,6 +119,7 @@ export async function tuneProgram(options: TuneProgramOptions): Promise<TuneProg
   const ranks = plan.ranks.length;
   requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, redop, root, backend, isolation });
+  requireSizes(sizes, { op, ranks, dtype, usesDevices: kind.usesDevices });
   const most = await kind.availableRanks();
   if (ranks > most) throw new InvalidArgumentError("-n", ranks, `at most ${most}, with the backend ${backend}`);
   requireProof(plan);

@@ -75,8 +75,23 @@ export function operand(data: Data, dtype: DType | undefined, argument: string):
         : `an array that holds ${resolved}, as the dtype option says`,
     );
   }
+  checkLasting(data, argument);
   const region = { storage: data.buffer, byteOffset: data.byteOffset, sizeBytes: data.byteLength };
   return { dtype: resolved, count: data.length, tensor: undefined, array: data, region };
+}
+
+/** Refuses memory that is gone, or that its owner may make smaller while a call is under way. @throws InvalidArgumentError */
+function checkLasting(data: TypedArray, argument: string): void {
+  const buffer: ArrayBufferLike & { readonly resizable?: boolean } = data.buffer;
+  if (buffer.resizable === true)
+    throw new InvalidArgumentError(argument, described("a view of a resizable buffer"), "memory of a fixed size");
+  if (data.length > 0) return;
+  try {
+    new Uint8Array(buffer);
+  } catch (cause) {
+    const detached = described("an array whose buffer was transferred");
+    throw new InvalidArgumentError(argument, detached, "an array that has its memory", { cause });
+  }
 }
 
 /** What a caller passes, before it is checked. */

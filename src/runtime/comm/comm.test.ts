@@ -214,6 +214,17 @@ describe("arguments", () => {
     expect(() => checkArguments({ ...base, ...args } as never)).toThrow(InvalidArgumentError);
   });
 
+  it("refuse arrays whose memory is gone, or may become smaller under way", () => {
+    const said = (data: Float32Array) => () => checkArguments({ ...base, op: "all_reduce", data });
+    const gone = new Float32Array(4);
+    structuredClone(gone.buffer, { transfer: [gone.buffer] });
+    expect(said(gone)).toThrow(/input is an array whose buffer was transferred; expected an array that has its memory/);
+    const Resizable = ArrayBuffer as new (bytes: number, options: { readonly maxByteLength: number }) => ArrayBuffer;
+    const buffer = new Resizable(16, { maxByteLength: 64 });
+    expect(said(new Float32Array(buffer))).toThrow(/input is a view of a resizable buffer; expected memory of a fixed/);
+    expect(said(new Float32Array(0))).not.toThrow();
+  });
+
   it("refuse a signal that was raised before", () => {
     const signal = AbortSignal.abort(new Error("stop"));
     expect(() => checkArguments({ ...base, options: { signal }, op: "all_reduce", data: new Float32Array(1) })).toThrow(

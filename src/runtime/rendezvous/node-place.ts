@@ -77,6 +77,7 @@ export function nodePlace(env: Environment): { readonly node: number; readonly c
   }
   const [, min, max] = /^(\d{1,6}):(\d{1,6})$/.exec(env[found.count ?? ""] ?? "") ?? [];
   const count = min === undefined ? read(found.count) : { min: Number(min), max: Number(max) };
+  if (count === 0) throw new InvalidArgumentError(found.count ?? "", 0, "a number of hosts, 1 or more");
   return { node: read(found.node) ?? 0, count };
 }
 

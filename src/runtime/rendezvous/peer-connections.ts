@@ -93,7 +93,7 @@ export class PeerDoor {
   static async open(options: DoorOptions): Promise<PeerDoor> {
     const door = new PeerDoor(options);
     const { host, port = 0, tls } = options;
-    const how = options.howToChoose ?? "Name an address of this host: backendOptions.host, or CHORALE_TCP_HOST.";
+    const how = options.howToChoose ?? "Name an address of this host.";
     const what = `the address ${host}${port === 0 ? "" : `:${port}`} to listen on`;
     await door.#entrance.open({ host, port }, tls, (why) => new UnavailableError(what, why, how));
     return door;

@@ -1,3 +1,4 @@
 /** What the command line must know of worlds beyond what programs use. */
 export { ignoreDebugSignal } from "./debug-signal.ts";
+export { checkUnstarted } from "./launch.ts";
 export { numStoppingThreads } from "./rank-worker.ts";

@@ -87,7 +87,12 @@ export type LaunchOptions<R, D, B extends BackendName = BackendName> = CommonOpt
  * @param reused whether its ranks are kept for other worlds
  * @throws InvalidArgumentError, UnsupportedError
  */
-export function checkLaunch<R, D>(options: LaunchOptions<R, D>, kind: BackendKind, reused: boolean) {
+export function checkLaunch<R, D>(
+  options: LaunchOptions<R, D>,
+  kind: BackendKind,
+  reused: boolean,
+  secretOf?: () => string,
+) {
   const { ranks } = options;
   // Ranks that are kept for other worlds are threads, those of several hosts processes.
   const usual = options.nodes !== undefined && kind.isolations.includes("process") ? "process" : kind.isolations[0];
@@ -104,7 +109,7 @@ export function checkLaunch<R, D>(options: LaunchOptions<R, D>, kind: BackendKin
   checkRanks(kind, ranks);
   checkBackendOptions(kind, options.backendOptions ?? {}, ranks);
   const tls = tlsOf(options, kind, isolation);
-  const plan = options.nodes === undefined ? undefined : planNodes(options.nodes, kind, isolation, tls);
+  const plan = options.nodes === undefined ? undefined : planNodes(options.nodes, kind, isolation, tls, secretOf);
   const limits = limitsOf(options, plan);
   const policy = restartPolicy(limits, plan === undefined ? ranks : MAX_RANKS);
   if (policy.onFailure !== "end" && kind.rebuildRefusal !== undefined) {

@@ -23,6 +23,16 @@ import { DEFAULT_GRACE_MS, Supervisor } from "./supervisor.ts";
 import { bundleUserModule } from "./user-module.ts";
 
 /**
+ * Checks what `launch()` checks before it starts anything, but for the secret of several hosts and the script, which may be
+ * elsewhere.
+ * @throws InvalidArgumentError
+ */
+export async function checkUnstarted<D>(options: LaunchOptions<unknown, D>): Promise<void> {
+  checkOptions(options);
+  checkLaunch(options, await backendKind(parseBackend(options.backend ?? DEFAULT_BACKEND)), false, () => "");
+}
+
+/**
  * Starts `ranks` ranks of a module (which calls `joinWorld()`, or exports a default `async (world, data) => result`),
  * or of a function, and waits for all of them. The function is sent as text: it cannot use variables from outside.
  * @returns what the ranks' functions returned, by rank

@@ -69,6 +69,7 @@ export function planNodes(
   kind: BackendKind,
   isolation: Isolation,
   tls: TlsIdentity | undefined,
+  secretOf: () => string = () => rendezvousSecret(process.env),
 ): NodePlan {
   if (typeof options !== "object" || options === null) {
     throw new InvalidArgumentError("nodes", options, "an object: { count, rank, rendezvous }");
@@ -105,7 +106,7 @@ export function planNodes(
   if (onListening !== undefined && typeof onListening !== "function") {
     throw new InvalidArgumentError("nodes.onListening", onListening, "a function");
   }
-  const secret = rendezvousSecret(process.env);
+  const secret = secretOf();
   return { count, minCount, lastCallMs, rank, address, joinTimeoutMs, hostTimeoutMs, secret, across, onListening, tls };
 }
 

@@ -32,6 +32,7 @@ import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
+import { ownAddress } from "./own-address.ts";
 import { connectionsOf } from "./sender.ts";
 import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
@@ -56,7 +57,7 @@ export async function attachTcp(
   const mayHaveThread = tls === undefined;
   const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false } = options;
   const connections = options.connections ?? (mayHaveThread ? connectionsOf(ranks) : 1);
-  const host = options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK);
+  const host = ownAddress(options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK));
   const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD");
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);

@@ -4,6 +4,7 @@ import { afterRunning, type Bootstrap, runningTime } from "../../comm/index.ts";
 import { type Introduction, knock, PeerDoor, type PeerSocket, type TlsIdentity } from "../../rendezvous/index.ts";
 import { MAX_CONNECTIONS } from "./capabilities.ts";
 import type { LinkKeys } from "./link.ts";
+import { describeInterfaces, HOST_SETTINGS } from "./own-address.ts";
 
 /** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
 const FRAMES = 4;
@@ -69,6 +70,7 @@ export async function meet(options: MeetOptions): Promise<readonly (PeerSockets 
     secret,
     host,
     tls,
+    howToChoose: `Name an address or an interface of this host (${describeInterfaces()}): ${HOST_SETTINGS}.`,
     // Each opens its connections one after the other.
     numCallers: worldSize,
     refuse: (theirs) => {

@@ -6,7 +6,9 @@ import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } f
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
 
 const isAddress: OptionCheck = (value) =>
-  typeof value === "string" && /^[\w.:%-]{1,255}$/.test(value) ? undefined : "an address or name of this host";
+  typeof value === "string" && /^[\w.:%-]{1,255}$/.test(value)
+    ? undefined
+    : "an address, a name or an interface of this host";
 const isConnections: OptionCheck = (value) =>
   Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MAX_CONNECTIONS
     ? undefined
