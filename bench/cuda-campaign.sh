@@ -7,6 +7,7 @@
 # The step `confirm` stands for those that look for hangs and wrong results, and needs none of INPUTS on hosts that tables are
 # shipped for: bash bench/cuda-campaign.sh OUT . 560 confirm
 # What no notes in bench/results have of the build at hand is in `unmeasured-1`, `-2` and `-3`, one command each: conformance first.
+# REACHED_CASES=TEXT has `reached-process` make only the cases whose names have that text.
 # RANKS=4 asks four GPUs, where a step can. ONE_GPU=1 shows the ranks one GPU as several, with an NCCL of our own
 # (test/support/one-gpu/README.md): `one-gpu` is what that can say, and no time of it counts.
 set -u
@@ -17,7 +18,7 @@ shift 3 2>/dev/null || shift $#
 steps=${*:-smi beside thread calls programs executor ours process soak more-process more-thread bf16 soak-process llama}
 [ "$steps" = confirm ] && steps="smi soak-long soak-rooted resizes sizes soak-process faults-thread faults conformance-thread hosts"
 case $steps in
-unmeasured-1) steps="smi conformance-thread conformance copied-thread copied-process programs faults-thread" ;;
+unmeasured-1) steps="smi conformance-thread conformance copied-thread copied-process reached-process programs faults-thread" ;;
 unmeasured-2) steps="faults soak-long soak-process resizes sizes hosts copies calls" ;;
 unmeasured-3) steps="large-thread large-process bf16-long tune tune-copies readme llama" ;;
 one-gpu) steps="smi conformance-nccl conformance-thread copied-thread programs faults-thread soak-short sizes resizes readme" ;;
@@ -48,18 +49,28 @@ backend() { node bench/cuda-backend.mjs "$@" --ranks "$ranks" $given --json; }
 soak() { node test/campaigns/device-soak.mjs --ranks "$ranks" $given --json "$@"; }
 # shellcheck disable=SC2086
 conform() { node dist/apps/conformance/conformance-command.js --backend cuda --ranks "$ranks" $patience --times "$@"; }
-# Cases of data, of every size by copy engines where an operation has that.
+# A table of which every size of operations goes by one plan: NAME, then operations and labels in turn. Cases of data alone.
+forced() {
+  local name=$1 rows=
+  shift
+  while [ "$1" != -- ]; do
+    rows+="${rows:+,}{ \"backend\": \"cuda\", \"collective\": \"$1\", \"ranks\": [2, 8], \"rows\": [{ \"fromBytes\": 0, \"use\": \"$2\" }] }"
+    shift 2
+  done
+  shift
+  echo "{ \"schemaVersion\": 1, \"source\": \"$name\", \"date\": \"2026-11-29\", \"tables\": [$rows] }" >"$out/$name.json"
+  store "$out/machine-$name.json" "$out/$name.json" && CHORALE_CHOICES=$out/machine-$name.json conform --only data "$@"
+}
+# By copy engines where an operation has that.
 copied() {
-  cat >"$out/copied.json" <<TABLE
-{ "schemaVersion": 1, "source": "copies", "date": "2026-11-29", "tables": [
-  { "backend": "cuda", "collective": "all_gather", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-all-gather*16@copies.512" }] },
-  { "backend": "cuda", "collective": "all_to_all", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-all-to-all*16@copies.512" }] },
-  { "backend": "cuda", "collective": "broadcast", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-broadcast*16@copies.512" }] },
-  { "backend": "cuda", "collective": "gather", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-gather@copies" }] },
-  { "backend": "cuda", "collective": "scatter", "ranks": [2, 8], "rows": [{ "fromBytes": 0, "use": "direct-scatter*16@copies.512" }] }
-] }
-TABLE
-  store "$out/machine-copies.json" "$out/copied.json" && CHORALE_CHOICES=$out/machine-copies.json conform --only data "$@"
+  forced copied all_gather direct-all-gather*16@copies.512 all_to_all direct-all-to-all*16@copies.512 broadcast direct-broadcast*16@copies.512 \
+    gather direct-gather@copies scatter direct-scatter*16@copies.512 -- "$@"
+}
+# By kernels that read or write buffers of other ranks.
+reached() {
+  forced reached all_reduce two-phase-all-reduce*64@256 all_gather streaming-all-gather*66@512 reduce_scatter read-reduce-scatter*64@256.u8 \
+    all_to_all one-pass-all-to-all*16@256 broadcast one-pass-broadcast*16@256 reduce one-pass-reduce*16@256 gather direct-gather*16@256 \
+    scatter one-pass-scatter*16@256 -- "$@"
 }
 # Stores a table as this machine's own: in the file, the table.
 store() {
@@ -102,6 +113,8 @@ run() {
   conformance) conform --isolation process ;;
   copied-thread) copied ;;
   copied-process) copied --isolation process ;;
+  # shellcheck disable=SC2086
+  reached-process) reached --isolation process ${REACHED_CASES:+--filter "$REACHED_CASES"} ;;
   large-thread) backend thread --ops all_gather,all_to_all,broadcast,gather,scatter --from 67108864 --to 1073741824 ;;
   large-process) backend process --ops all_gather,all_to_all,broadcast,gather,scatter --from 67108864 --to 1073741824 ;;
   bf16-long) backend process --ops $main --dtypes bf16 --to 1073741824 ;;
@@ -138,7 +151,7 @@ for step in $steps; do
   [ "$most" -gt "$left" ] && most=$left
   begin=$SECONDS
   echo "== $step" >>"$log"
-  export -f run backend machine soak conform copied store
+  export -f run backend machine soak conform forced copied reached store
   export inputs given main more ranks out isolations patience
   CHORALE_CAMPAIGN=$$-$step timeout -k 5 "$most" bash -c "run $step" >"$out/step.out" 2>"$out/step.err"
   status=$?

@@ -187,7 +187,7 @@ function shapesAt(sizeBytes: number, sendsPackets: boolean, search: ProgramSearc
 export function shapedLabels(
   { label, plan }: ProgramVariant,
   sizeBytes: number,
-  { dtype, isolation }: Pick<TuneJob, "dtype" | "isolation">,
+  { dtype }: Pick<TuneJob, "dtype">,
   search: ProgramSearch,
 ): readonly string[] {
   const kernel = (packets?: PacketFormat) => {
@@ -199,7 +199,7 @@ export function shapedLabels(
     }
   };
   const plain = kernel();
-  if (plain === undefined || (plain.reachesBuffers && isolation === "process")) return [];
+  if (plain === undefined) return [];
   const sendsPackets = plain.packets !== undefined;
   const takesLines = sendsPackets && kernel("lines") !== undefined;
   const most = search.threads === undefined ? MOST_SHAPES : Number.POSITIVE_INFINITY;

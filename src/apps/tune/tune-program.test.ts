@@ -61,21 +61,20 @@ describe("variants of a program", () => {
   });
 
   it("are kernels of the shapes that the plan can have", () => {
-    const labels = (name: string, isolation: "thread" | "process", search = {}) => {
+    const labels = (name: string, search = {}) => {
       const [variant] = variantsOf([{ differs: "", program: algorithm(name).make({ numRanks: 2 }) }], {}, true);
-      return shapedLabels(variant, 4096, { dtype: "f32", isolation }, search).map((label) => label.split("@")[1]);
+      return shapedLabels(variant, 4096, { dtype: "f32" }, search).map((label) => label.split("@")[1]);
     };
-    expect(labels("one-shot-packet-all-reduce", "process")).toEqual(["256.lines", "256.words", "128.lines"]);
-    expect(labels("one-shot-packet-all-reduce", "thread", { threads: [32], packets: ["words"] })).toEqual(["32.words"]);
-    expect(labels("ring-all-reduce", "thread", { threads: [64, 96], unroll: [2, 8] })).toEqual([
+    expect(labels("one-shot-packet-all-reduce")).toEqual(["256.lines", "256.words", "128.lines"]);
+    expect(labels("one-shot-packet-all-reduce", { threads: [32], packets: ["words"] })).toEqual(["32.words"]);
+    expect(labels("ring-all-reduce", { threads: [64, 96], unroll: [2, 8] })).toEqual([
       "64.u2",
       "64.u8",
       "96.u2",
       "96.u8",
     ]);
-    expect(labels("ring-all-reduce", "thread", { threads: [64], blocks: [1, 4] })).toEqual(["64.b1", "64.b4"]);
-    // Processes cannot tell each other where buffers are.
-    expect(labels("two-phase-all-reduce", "process")).toEqual([]);
+    expect(labels("ring-all-reduce", { threads: [64], blocks: [1, 4] })).toEqual(["64.b1", "64.b4"]);
+    expect(labels("two-phase-all-reduce")).toEqual(["256", "128", "512"]);
   });
 });
 

@@ -216,12 +216,12 @@ function provedAmong(variants: readonly ProgramVariant[], names: ReadonlySet<str
 function labelsAt(
   variants: readonly ProgramVariant[],
   sizeBytes: number,
-  { costs, rankedOn, search = {}, dtype = "f32", isolation = "thread" }: TuneProgramOptions,
+  { costs, rankedOn, search = {}, dtype = "f32" }: TuneProgramOptions,
   onDevices: boolean,
 ): readonly string[] {
   if (!onDevices) return rankCandidates(variants, sizeBytes, costs, MOST_ON_CORES).map(({ label }) => label);
   const ranked = rankedOn === undefined ? variants : rankOnDevices(variants, sizeBytes, rankedOn);
-  return ranked.flatMap((variant) => shapedLabels(variant, sizeBytes, { dtype, isolation }, search));
+  return ranked.flatMap((variant) => shapedLabels(variant, sizeBytes, { dtype }, search));
 }
 
 function storedPlans(collective: CollectiveName, variants: readonly ProgramVariant[]): Record<string, StoredPlan> {

@@ -8,7 +8,7 @@ import type { CollectiveName } from "../../collectives/index.ts";
 const [KI, MI] = [1024, 1024 ** 2];
 
 type Row = readonly [fromBytes: number, use: string];
-/** Small messages go the same way among threads and processes; large ones may reach other ranks' buffers among threads alone. */
+/** Small messages go the same way among threads and processes; large ones that reach other ranks' buffers were measured among threads. */
 interface ByIsolation {
   readonly both: readonly Row[];
   readonly threads: readonly Row[];

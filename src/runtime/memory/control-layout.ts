@@ -18,7 +18,7 @@ export const MAIL_WORDS = 32;
 /** Notices of a member that others may have yet to read (bulletin.ts). */
 export const NOTICES = 8;
 /** Words of one: its number and what the member wrote. */
-export const NOTICE_WORDS = 48;
+export const NOTICE_WORDS = 52;
 
 /** State of a failure, or of a blob, that is there; zero before. */
 export const SET = 2;

@@ -273,7 +273,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     });
     for (const message of told) {
       expect(message).toMatch(
-        /different calls that copy engines serve\n {2}rank 0: direct-all-gather\*2@copies.32 in a capture\n {2}rank 1: direct-all-gather\*2@copies.32$/,
+        /different calls that reach each other's buffers\n {2}rank 0: direct-all-gather\*2@copies.32 in a capture\n {2}rank 1: direct-all-gather\*2@copies.32$/,
       );
     }
   });

@@ -7,7 +7,7 @@ import { chunkBytesOf, type ExecutionPlan, proofOf, type RankPlan, shapeOf } fro
 import { type CollectiveName, reportedCount } from "../../../collectives/index.ts";
 import { type DType, InvalidArgumentError, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
-import { errorOf, packCall } from "../../comm/index.ts";
+import { packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import {
   FEWEST_BLOCK_THREADS,
@@ -30,14 +30,16 @@ import { CopyServing, copiesOf } from "./copy-serving.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { GroupCopies } from "./group-copies.ts";
 import type { KernelRoom } from "./kernel-room.ts";
-import { type CallPlans, type CallTarget, issue, type NcclCall, type PlannedCall, type Serving } from "./nccl-calls.ts";
+import type { CallPlans, CallTarget, PlannedCall, Serving } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
 import { othersSettle } from "./others-settle.ts";
 import { PlanServing, type SlotServing } from "./plan-serving.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
+import { tellAll } from "./plan-words.ts";
 import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { PlanOpenings } from "./queue-options.ts";
+import { ToldBuffers } from "./told-buffers.ts";
 
 /** Kinds of calls that open plans go down from here, below those of others: small integers like NCCL's (`kindOf`), for V8's sake. */
 const FIRST_PLAN_KIND = -2;
@@ -109,6 +111,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly #slots = new Map<CallKind, PlanSlot>();
   /** Slots that made room: members may still be running them until all have met. */
   readonly #retired: PlanSlot[] = [];
+  #told: ToldBuffers | undefined;
   #copies: GroupCopies | undefined;
   /** Memory of results that may not go where calls want them at once. */
   readonly #aparts = new Set<Allocation>();
@@ -121,10 +124,6 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#parts = parts;
     this.member = parts.member;
     this.choices = parts.choices;
-  }
-
-  get interprocess(): boolean {
-    return this.#parts.rank.settings.interprocess;
   }
 
   /** The plan that serves a call, if one does. All members ask the same and get the same answer. */
@@ -284,41 +283,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
 
   tell(words: Int32Array, target: CallTarget): readonly Int32Array[] {
     const { rank, queue, member, size } = this.#parts;
-    const { at } = rank;
-    const { stream, control } = queue.options;
-    const { byteLength } = words;
-    const device = at.pool.allocate(byteLength * size, stream, "words of a plan");
-    const pinned = at.pinned.take(byteLength * size);
-    let isDone = false;
-    try {
-      new Int32Array(pinned.buffer, member * byteLength, words.length).set(words);
-      const [base, own] = [Number(device.address), member * byteLength];
-      const from = pinned.address + BigInt(own);
-      at.device.call("cuMemcpyHtoDAsync_v2", "words of a plan", base + own, from, byteLength, stream.handle);
-      const call: NcclCall = { ...ALL_GATHER, count: words.length, send: base + own, recv: base };
-      rank.library.check("opening of a plan", issue(call, target), target.comm);
-      queue.handle.untilAccepted();
-      const { address } = device;
-      at.device.call(
-        "cuMemcpyDtoHAsync_v2",
-        "words of a plan",
-        pinned.address,
-        address,
-        byteLength * size,
-        stream.handle,
-      );
-      const failure = () => (control.failure === undefined ? undefined : errorOf(control.failure));
-      at.device.waiting?.until(() => stream.isDone("opening of a plan"), "opening of a plan", { failure });
-      isDone = true;
-      queue.stillOpen();
-      return Array.from({ length: size }, (_, other) =>
-        new Int32Array(pinned.buffer, other * byteLength, words.length).slice(),
-      );
-    } finally {
-      at.pool.free(device);
-      // What is still to be copied there would overwrite what somebody else has it for.
-      if (isDone) at.pinned.giveBack(pinned);
-    }
+    return tellAll(words, { rank, queue, member, size, target });
   }
 
   met(): void {
@@ -358,7 +323,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#slots.clear();
     this.#retired.length = 0;
     this.#copies?.close();
-    for (const one of this.#aparts) this.#parts.rank.at.pool.free(one);
+    this.#told?.close();
+    for (const one of this.#aparts) this.#parts.rank.peers.pool.free(one);
     this.#aside?.close();
     this.#parts.room.release(this);
   }
@@ -367,12 +333,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   #apart(sizeBytes: number, held: Allocation | undefined): Allocation {
     const { rank, queue } = this.#parts;
     if (held !== undefined && held.sizeBytes >= sizeBytes) return held;
-    const made = rank.at.pool.allocate(sizeBytes, queue.options.stream, "result of a plan");
+    // What is too small by now stays: a graph may have its address. At least twice as large, all others together are no larger.
+    const bytes = Math.max(sizeBytes, 2 * (held?.sizeBytes ?? 0));
+    const made = rank.peers.pool.allocate(bytes, queue.options.stream, "result of a plan");
     this.#aparts.add(made);
-    if (held !== undefined) {
-      this.#aparts.delete(held);
-      rank.at.pool.free(held);
-    }
     return made;
   }
 
@@ -434,9 +398,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     if (choice.served.shape?.copies === true) return this.#copyServing(choice, plan);
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
+    const slot = this.#slot(plan, shape, maxBytes, true);
     return new PlanServing({
-      slot: this.#slot(plan, shape, maxBytes, true),
+      slot,
       choice,
+      member: this.member,
+      told: slot.kernel.shiftsAddresses ? this.told : undefined,
       rank: plan.ranks[this.member] as RankPlan,
       worksInPlace,
       refused: this.#refusedOf(choice),
@@ -446,25 +413,26 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
 
   #copyServing(choice: Choice, plan: ExecutionPlan): SlotServing {
     const copies = copiesOf(choice.served, plan);
+    const { member, told, copies: group } = this;
     const refused = this.#refusedOf(choice);
-    return new CopyServing({ slot: this.meeting(true), group: this.copies, choice, copies, refused });
+    return new CopyServing({ slot: this.meeting(true), group, told, member, choice, copies, refused });
   }
 
   #refusedOf(choice: Choice): (why: string) => void {
     return (why) => this.choices?.refused(choice, why);
   }
 
+  /** Where members' buffers are. */
+  get told(): ToldBuffers {
+    const { rank, member, queue } = this.#parts;
+    const { control, stream } = queue.options;
+    this.#told ??= new ToldBuffers({ peers: rank.peers, bulletin: control.bulletin, member, stream });
+    return this.#told;
+  }
+
   /** What copy engines do in this group. */
   get copies(): GroupCopies {
-    const { rank, member, queue } = this.#parts;
-    const { bulletin } = queue.options.control;
-    this.#copies ??= new GroupCopies({
-      at: rank.at,
-      peers: rank.peers,
-      bulletin,
-      member,
-      stream: queue.options.stream,
-    });
+    this.#copies ??= new GroupCopies({ at: this.#parts.rank.at, told: this.told, member: this.member });
     return this.#copies;
   }
 
@@ -481,16 +449,6 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return slot;
   }
 }
-
-const ALL_GATHER = {
-  op: "all_gather",
-  dtype: "i32",
-  root: 0,
-  redop: 0,
-  counts: [],
-  sendCounts: [],
-  recvCounts: [],
-} as const satisfies Partial<NcclCall>;
 
 /** The largest size of the class that a size is in. */
 function classOf(bytes: number): number {

@@ -34,7 +34,7 @@ interface CallServer {
    * Whether members have told each other what they must know before the call may go to the stream: asked again until they have.
    * Absent: there is nothing to tell. @param isCaptured whether the call goes into a graph @throws MismatchError
    */
-  meets?(call: NcclCall, isCaptured: boolean): boolean;
+  readonly meets?: ((call: NcclCall, isCaptured: boolean) => boolean) | undefined;
   /** Puts the call on the stream. @returns false when it cannot, on no member of the group */
   launch(call: NcclCall, target: CallTarget): boolean;
 }

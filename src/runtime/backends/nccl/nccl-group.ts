@@ -266,7 +266,7 @@ export class NcclGroup implements GroupDriver {
         this.sequence.apart(record);
         if (this.#unmet !== undefined) throw this.#unmet.error;
       });
-      return this.parts.graphs.add(graph, recording.captured, this.place.group, this.parts.plans.copies.takeCaptured());
+      return this.parts.graphs.add(graph, recording.captured, this.place.group, this.parts.plans.told.takeCaptured());
     } finally {
       this.#recording = undefined;
       this.#rank.capturing = undefined;
@@ -351,9 +351,9 @@ export class NcclGroup implements GroupDriver {
       // Other groups go on meanwhile: a member may wait for them before it captures.
       device.relaxed(() => device.waiting?.until(() => meets(true), `capture of ${op}`, options));
     } catch (caught) {
-      const { copies } = this.parts.plans;
+      const { told } = this.parts.plans;
       const isLate = caught instanceof TimeoutError;
-      const ranks = isLate ? this.#queue.activityOfMembers((member) => copies.hasTold(member)) : [];
+      const ranks = isLate ? this.#queue.activityOfMembers((member) => told.hasTold(member)) : [];
       // The group cannot end here: what that frees and asks, no driver does for a thread that captures.
       this.#unmet = { error: isLate ? new TimeoutError(caught.op, caught.timeoutMs, ranks) : caught };
       throw this.#unmet.error;

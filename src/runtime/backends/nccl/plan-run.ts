@@ -18,12 +18,13 @@ import { asTensor, hashNumbers, type Operand, type PlanCall, packCall } from "..
 import type { DeviceStorage } from "../../device/index.ts";
 import type { TunedRun } from "../../executor/internal.ts";
 import type { Arrival } from "../../progress/index.ts";
-import { copiesOfProgram, keptShape } from "./copy-serving.ts";
+import { copiesOfProgram, keptShape, toldOfCopies } from "./copy-serving.ts";
 import type { GroupPlans } from "./group-plans.ts";
 import type { CallTarget } from "./nccl-calls.ts";
 import type { EntryParts } from "./nccl-entry.ts";
 import type { PlanSlot } from "./plan-slot.ts";
 import type { PrepareContext } from "./prepare.ts";
+import { launchReaching, toldOfKernel } from "./reaching-kernels.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 
 /** A run of a plan that may be put on the stream. */
@@ -48,10 +49,11 @@ export function prepareRun(
   target: () => CallTarget,
 ): PreparedRun {
   const { plan, hash, dtype, op, partBytes, opinion } = call;
+  const { rank } = context;
   const size = sizeOf(dtype);
   const bytes = Math.max(call.inputCount, call.outputCount) * size;
   const named = typeof op === "string" ? op : ("preMulSum" as const);
-  const copies = copiesOfProgram(plan, choice, { partBytes, interprocess: plans.interprocess });
+  const copies = copiesOfProgram(plan, choice, partBytes);
   const shape = { dtype, op: named, ...plans.kernelShape(choice, plan, partBytes) };
   const slot = copies === undefined ? plans.program(plan, hash, shape, partBytes) : plans.meeting(false);
   const staged: Staged[] = [];
@@ -68,15 +70,12 @@ export function prepareRun(
       hashed: () => `plan ${plan.name ?? ""} (${hash}), ${opinion}`,
     };
     const label = choice?.served.label ?? plan.name ?? "the plan";
-    const copied = copies && {
-      copies,
-      label,
-      hash: extra | 0,
-      input,
-      output,
-      partBytes,
-      kept: keptShape(choice?.served),
-    };
+    const { told } = plans;
+    const place = { label, hash: extra | 0, input, output, partBytes };
+    const kept = keptShape(choice?.served);
+    const copied = copies && toldOfCopies(copies, rank, { ...place, kept });
+    const reaches = copied === undefined && slot.kernel.shiftsAddresses;
+    const toldCall = () => copied ?? toldOfKernel(slot, rank, place);
     const launch = (at: CallTarget) => {
       const { loaded } = slot;
       if (loaded === undefined) return;
@@ -84,8 +83,9 @@ export function prepareRun(
       if (scalar !== undefined && copied === undefined) loaded.scalar = scalar;
       const copiesBack = staged.some(({ after }) => after !== undefined);
       const ends = copiesBack ? undefined : at.ends;
-      if (copied === undefined) loaded.launch(at.owner, input, output, partBytes, ends);
-      else plans.copies.launch(copied, loaded, { ...at, ends });
+      if (copied !== undefined) plans.copies.launch(copied, loaded, { ...at, ends });
+      else if (reaches) launchReaching(told, loaded, partBytes, { ...at, ends });
+      else loaded.launch(at.owner, input, output, partBytes, ends);
       for (const { after } of staged) after?.();
     };
     const storages = staged.flatMap(({ storage }) => storage ?? []);
@@ -99,7 +99,10 @@ export function prepareRun(
         return 0;
       },
       // What was not opened is not run.
-      meets: copied && ((isCaptured) => slot.loaded === undefined || plans.copies.meets(copied, isCaptured)),
+      meets:
+        copied !== undefined || reaches
+          ? (isCaptured) => slot.loaded === undefined || told.meets(toldCall(), isCaptured)
+          : undefined,
       refusal: () => slot.refusal,
       finish: staged.flatMap(({ finish }) => finish ?? []),
       value: () => result,

@@ -12,6 +12,7 @@ import {
   type NamedReduceOp,
   PlanError,
   Tensor,
+  UnsupportedError,
 } from "../../../core/index.ts";
 import { described } from "../../../core/internal.ts";
 import type { Communicator } from "../../comm/index.ts";
@@ -129,6 +130,12 @@ export class DevicePlan implements Disposable {
       );
     if (!proof.ok) throw new PlanError(name, [], proof.opinion);
     const kernel = kernelFor(plan, at.device.info, shape, interprocess);
+    if (kernel.shiftsAddresses) {
+      throw new UnsupportedError(
+        `${name} among processes`,
+        "it reaches buffers of other ranks, of which launches here cannot tell: use comm.run, or a plan that sends to scratch",
+      );
+    }
     const peers = new PeerMemory(at.device, at.pool, { interprocess });
     const aside = CudaStream.create(at.device);
     let loaded: LoadedPlan | undefined;

@@ -8,6 +8,7 @@ import { requireShape } from "../../../authoring/verifier/index.ts";
 import { type DType, InvalidArgumentError, isLegal, sizeOf, UnsupportedError } from "../../../core/index.ts";
 import { sendsPackets } from "../cpu/lower.ts";
 import { reductionDepth } from "../cpu/reduction-depth.ts";
+import { type BufferReach, reachOf } from "./buffer-reach.ts";
 import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
 import {
   BLOCK_WORDS,
@@ -70,6 +71,11 @@ export interface CudaOptions {
   readonly endsAlone?: boolean;
   /** Turns after which a wait gives up and reports. Without it, waits end only by the abort word. */
   readonly debugTurns?: number;
+  /**
+   * Ranks are processes: what a rank tells of its buffers are addresses of its own, and the launch says what to add to them. False
+   * by default.
+   */
+  readonly interprocess?: boolean;
 }
 
 /** A kernel's source, and what its launch needs. */
@@ -96,6 +102,10 @@ export interface GeneratedKernel {
   readonly usesScratch: boolean;
   /** The ranks tell each other where their buffers are. */
   readonly reachesBuffers: boolean;
+  /** What the kernels do to each rank's buffers. */
+  readonly reached: readonly BufferReach[];
+  /** A launch says what to add to the addresses that peers tell. */
+  readonly shiftsAddresses: boolean;
 }
 
 export const KERNEL_ENTRY = "chorale_plan";
@@ -132,6 +142,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   });
   const isReaching = ranks.map(({ strands }) => strands.some((steps) => steps.some(reachesBuffers)));
   const reaches = isReaching.includes(true);
+  const shiftsAddresses = reaches && options.interprocess === true;
   const usesScratch = dataSteps(ranks).some(hasScratch);
   const relaunches = options.relaunches === true;
   const parts = options.endsAlone !== true;
@@ -181,10 +192,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     ...(team === 1 ? [] : ["#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)"]),
     PRIMITIVES,
     ...(team === 1 ? [] : [TEAM_MEETING]),
-    launchStruct(numRanks),
+    launchStruct(numRanks, shiftsAddresses),
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
-    PRELUDE.meeting,
+    shiftsAddresses ? PRELUDE.meetingOfProcesses : PRELUDE.meeting,
     ...(runsAhead ? [waitsFor(ranks), PRELUDE.slots] : []),
     PRELUDE.shares,
     PRELUDE.moves,
@@ -223,6 +234,8 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     packets: format,
     usesScratch,
     reachesBuffers: reaches,
+    reached: reachOf(ranks),
+    shiftsAddresses,
   };
 }
 

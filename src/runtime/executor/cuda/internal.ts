@@ -3,6 +3,7 @@
  * It makes no kernel but through `generateCuda`, which programs find behind ../index.ts.
  * Start with loaded-plan.ts, then untuned-shape.ts and plan-copies.ts.
  */
+export { type BufferReach, bufferBytes } from "./buffer-reach.ts";
 export type { GeneratedKernel } from "./generate.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan } from "./loaded-plan.ts";
 export { LocalCopy, type LocalCopyShape } from "./local-copy.ts";

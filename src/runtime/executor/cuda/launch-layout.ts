@@ -82,7 +82,10 @@ export function stateLayout(counts: StateCounts): StateLayout {
  */
 export const END_WORDS = 8;
 
-/** Words of 8 bytes of the kernel's one parameter, in order; the window of every rank follows. */
+/**
+ * Words of 8 bytes of the kernel's one parameter, in order. The window of every rank follows, and where launches shift addresses what
+ * to add to those that each rank tells of its input, then of its output.
+ */
 export const LAUNCH_WORDS = [
   "input",
   "output",
@@ -103,7 +106,10 @@ export const LAUNCH_WORDS = [
 export type LaunchWord = (typeof LAUNCH_WORDS)[number];
 
 /** The parameter's type in the generated source. */
-export function launchStruct(numRanks: number): string {
+export function launchStruct(numRanks: number, shiftsAddresses: boolean): string {
+  const shifts = `
+  i64 inputShift[${numRanks}];   // what to add to addresses that a rank tells of its buffers
+  i64 outputShift[${numRanks}];`;
   return `struct Launch {
   char* input;          // this rank's buffers
   char* output;
@@ -120,6 +126,6 @@ export function launchStruct(numRanks: number): string {
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;
   u32* done;            // END_WORDS words in which the end of this launch is told to the host; null: nobody asks
-  char* window[${numRanks}];      // of every rank, as this device reaches it
+  char* window[${numRanks}];      // of every rank, as this device reaches it${shiftsAddresses ? shifts : ""}
 };`;
 }

@@ -104,5 +104,25 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     rank: BigInt(values.rank),
     done: 0n,
   };
-  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows];
+  const shifts = kernel.shiftsAddresses ? values.windows.flatMap(() => [0n, 0n]) : [];
+  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows, ...shifts];
+}
+
+/**
+ * Writes what a launch adds to the addresses that ranks tell, of every rank's input and then of every rank's output. They may be
+ * negative, and are nearer to 0 than 2^53.
+ * @returns whether any has changed
+ */
+export function writeShifts(halves: Uint32Array, shifts: readonly number[]): boolean {
+  const first = LAUNCH_WORDS.length + shifts.length / 2;
+  let changed = false;
+  for (let i = 0; i < shifts.length; i++) {
+    const at = 2 * (first + i);
+    const shift = shifts[i] as number;
+    const [low, high] = [shift >>> 0, Math.floor(shift / 2 ** 32) >>> 0];
+    changed ||= halves[at] !== low || halves[at + 1] !== high;
+    halves[at] = low;
+    halves[at + 1] = high;
+  }
+  return changed;
 }

@@ -21,7 +21,7 @@ import { LaunchGraph } from "../../device/internal.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 import { END_WORDS, LAUNCH_WORDS } from "./launch-layout.ts";
-import { launchWords, packetBytes, type WindowSizes, windowBytes, writeWord } from "./launch-words.ts";
+import { launchWords, packetBytes, type WindowSizes, windowBytes, writeShifts, writeWord } from "./launch-words.ts";
 import { PlanGraphs } from "./plan-graphs.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
@@ -56,8 +56,8 @@ export type KernelShape = Pick<
 
 /**
  * Writes the kernel of a plan for devices of a kind. What nobody has proved meets its peers in every launch.
- * @throws UnsupportedError for more blocks than such a device holds at once, and among processes for a plan that reaches
- *   buffers of other ranks; what `generateCuda` throws
+ * @param interprocess whether ranks are processes: launches then say what to add to the addresses that peers tell (`shifts`)
+ * @throws UnsupportedError for more blocks than such a device holds at once; what `generateCuda` throws
  */
 export function kernelFor(
   plan: ExecutionPlan,
@@ -82,17 +82,12 @@ export function kernelFor(
     blocksPerMultiprocessor,
     relaunches: isProved && proof.relaunches(),
     endsAlone: isProved && proof.endsAlone(),
+    interprocess,
   });
   if (blocksPerMultiprocessor * kernel.threads > THREADS_PER_MULTIPROCESSOR) {
     throw new UnsupportedError(
       `${blocks} blocks of ${kernel.threads} threads, which wait for each other`,
       `at most ${numMultiprocessors * Math.floor(THREADS_PER_MULTIPROCESSOR / kernel.threads)} fit on this device at once`,
-    );
-  }
-  if (kernel.reachesBuffers && interprocess) {
-    throw new UnsupportedError(
-      `${plan.name ?? "the plan"} among processes`,
-      "it reaches buffers of other ranks, which only threads of one process can tell each other; use an algorithm that sends to scratch",
     );
   }
   return kernel;
@@ -286,6 +281,14 @@ export class LoadedPlan {
     this.#scalar = bits;
     this.#graphs.forget();
     (this.#args as KernelArguments).words(0)[LAUNCH_WORDS.indexOf("scalar")] = bits;
+  }
+
+  /**
+   * What launches add from now on to the addresses that ranks tell of their inputs, then of their outputs: of a kernel with
+   * `shiftsAddresses`, whose ranks are processes.
+   */
+  set shifts(shifts: readonly number[]) {
+    if (writeShifts(this.#halves, shifts)) this.#graphs.forget();
   }
 
   /** Of a launch of no bytes: those that a size decides are written when it is launched. */

@@ -50,13 +50,13 @@ describe("plans that are copies", () => {
   });
 
   it("say which buffers of a rank its peers must know", () => {
-    expect([0, 1].map((rank) => copiesOf("direct-scatter", 2, { root: 1 })?.reached(rank))).toEqual([
-      { input: false, output: true },
-      { input: false, output: false },
+    expect([0, 1].map((rank) => copiesOf("direct-scatter", 2, { root: 1 })?.reached[rank])).toEqual([
+      { input: false, output: true, writesInput: false },
+      { input: false, output: false, writesInput: false },
     ]);
-    expect([0, 1].map((rank) => copiesOf("one-pass-scatter", 2, { root: 1 })?.reached(rank))).toEqual([
-      { input: false, output: false },
-      { input: true, output: false },
+    expect([0, 1].map((rank) => copiesOf("one-pass-scatter", 2, { root: 1 })?.reached[rank])).toEqual([
+      { input: false, output: false, writesInput: false },
+      { input: true, output: false, writesInput: false },
     ]);
   });
 });

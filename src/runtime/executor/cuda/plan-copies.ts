@@ -16,6 +16,7 @@ import {
   type SimpleOp,
   shapeOf,
 } from "../../../authoring/plan/index.ts";
+import { type BufferReach, bufferBytes } from "./buffer-reach.ts";
 
 /** Chunks of a rank's buffer. */
 interface End {
@@ -42,14 +43,15 @@ export interface PlanCopy {
 const KNOWN = new WeakMap<ExecutionPlan, PlanCopies | "none">();
 
 export class PlanCopies {
-  readonly #plan: ExecutionPlan;
+  readonly plan: ExecutionPlan;
   /** By the rank that does them. */
   readonly #copies: readonly (readonly ChunkCopy[])[];
+  #reached: readonly BufferReach[] | undefined;
   /** Of one size of parts, by rank: those of the last. */
   #known: { readonly partBytes: number; readonly copies: readonly (readonly PlanCopy[])[] } | undefined;
 
   private constructor(plan: ExecutionPlan, copies: readonly (readonly ChunkCopy[])[]) {
-    this.#plan = plan;
+    this.plan = plan;
     this.#copies = copies;
   }
 
@@ -92,18 +94,17 @@ export class PlanCopies {
     return this.#copies.some((own, by) => own.some(({ from, to }) => from.rank !== by || to.rank !== by));
   }
 
-  /** Which buffers of a rank its peers read or write. */
-  reached(rank: number): { readonly input: boolean; readonly output: boolean } {
-    const others = this.#copies.flatMap((copies, by) => (by === rank ? [] : copies));
-    return {
-      input: others.some(({ from }) => from.rank === rank),
-      output: others.some(({ to }) => to.rank === rank),
-    };
-  }
-
-  /** Bytes of a rank's buffer, of parts of `partBytes`. */
-  sizeOf(rank: number, buffer: "input" | "output", partBytes: number): number {
-    return this.#layoutOf({ rank, buffer }, partBytes).totalBytes;
+  /** What the copies do to each rank's buffers. */
+  get reached(): readonly BufferReach[] {
+    this.#reached ??= this.#copies.map((_, rank) => {
+      const others = this.#copies.flatMap((copies, by) => (by === rank ? [] : copies));
+      return {
+        input: others.some(({ from }) => from.rank === rank),
+        output: others.some(({ to }) => to.rank === rank),
+        writesInput: false,
+      };
+    });
+    return this.#reached;
   }
 
   /** What a rank copies, of parts of `partBytes`. */
@@ -132,16 +133,17 @@ export class PlanCopies {
   }
 
   #layoutOf({ rank, buffer }: Pick<End, "rank" | "buffer">, partBytes: number): BufferLayout {
-    const shape = shapeOf(this.#plan);
-    const { chunks, segments } = this.#plan.ranks[rank]![buffer];
+    const shape = shapeOf(this.plan);
+    const { chunks, segments } = this.plan.ranks[rank]![buffer];
     const chunkBytes = chunkBytesOf(shape, partBytes);
-    const [numParts, segmentBytes] = shape.exact ? [1, chunks * chunkBytes] : [segments, partBytes];
+    const numParts = shape.exact ? 1 : segments;
+    const totalBytes = bufferBytes(this.plan, rank, buffer, partBytes);
     return {
       chunks,
       chunksPerSegment: chunks / numParts,
       chunkBytes,
-      segmentOffsets: Array.from({ length: numParts + 1 }, (_, segment) => segment * segmentBytes),
-      totalBytes: numParts * segmentBytes,
+      segmentOffsets: Array.from({ length: numParts + 1 }, (_, segment) => (segment * totalBytes) / numParts),
+      totalBytes,
     };
   }
 }

@@ -69,8 +69,13 @@ __device__ inline void meetStrands(const Launch& L, int barrier, u32 numStrands,
     if (patience.isOver(L, site, seen, generation + 1)) return;
 }`;
 
-/** Between launches: which ranks are there, where their buffers are, and whether they are done. */
-const MEETING = `// What blocks remember of a launch: its number, the size of its parts, and how many have told their ends.
+/**
+ * Between launches: which ranks are there, where their buffers are, and whether they are done.
+ * @param shifts whether something must be added to addresses that peers tell
+ */
+const meeting = (
+  shifts: boolean,
+) => `// What blocks remember of a launch: its number, the size of its parts, and how many have told their ends.
 __device__ __forceinline__ char* blockState(const Launch& L, int block) {
   return (char*)(L.state + STATE_BLOCKS + BLOCK_WORDS * block);
 }
@@ -115,8 +120,8 @@ __device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
       input = loadPacket16(at);
       output = loadPacket16(at + 16);
     }
-    buffers.input[peer] = addressIn(input);
-    buffers.output[peer] = addressIn(output);
+    buffers.input[peer] = addressIn(input)${shifts ? " + L.inputShift[peer]" : ""};
+    buffers.output[peer] = addressIn(output)${shifts ? " + L.outputShift[peer]" : ""};
   }
   __syncthreads();
 }
@@ -403,7 +408,8 @@ template <int OUT> __device__ __forceinline__ void forwardRaw(const char* in, ch
 
 export const PRELUDE = {
   waiting: WAITING,
-  meeting: MEETING,
+  meeting: meeting(false),
+  meetingOfProcesses: meeting(true),
   slots: SLOTS,
   shares: SHARES,
   moves: MOVES,
