@@ -2,12 +2,13 @@
  * The defects of atomr-accel 0.10's collectives (crates/atomr-accel-cuda), each with what shows that it is not here.
  * Numbers are those of docs/parity.md. Over a stand-in for libcuda and libnccl, so that every machine runs it.
  */
-import { launch, runRanks } from "chorale/world";
+import { runRanks } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { decodeVersion, type NcclLibrary } from "../src/foreign/nccl/library.ts";
 import { ncclCapabilities } from "../src/runtime/backends/nccl/capabilities.ts";
 import type { CudaDeviceInfo } from "../src/runtime/device/index.ts";
 import { useFakeGpu } from "./helpers/fake-gpu.ts";
+import { launch } from "./helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 

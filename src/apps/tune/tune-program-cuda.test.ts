@@ -2,9 +2,9 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { launch } from "chorale";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../test/helpers/kept-ranks.ts";
 import { algorithm } from "../../authoring/algorithms/index.ts";
 import { planToJson } from "../../authoring/interchange/index.ts";
 import { DEFAULT_CPU_COSTS, parametersFor, placeRanks, SimulatedMachine } from "../../authoring/simulator/index.ts";

@@ -1,7 +1,8 @@
 /** Collectives that copy engines do, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 import type { ChoiceDocument } from "../../executor/index.ts";
 

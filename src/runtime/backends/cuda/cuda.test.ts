@@ -1,7 +1,8 @@
 /** Plans that serve collectives on the devices of a group, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { available, choices, library, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 
 const ISOLATIONS = ["thread", "process"] as const;

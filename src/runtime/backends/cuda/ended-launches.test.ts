@@ -1,8 +1,9 @@
 /** What becomes of launches whose group or rank ends while they run, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { available, library, slowDown, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 import { heldByFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 
 describe.skipIf(!available)("launches on stand-in devices that are ended (needs g++)", () => {

@@ -1,7 +1,8 @@
 /** What calls and graphs hold as long as others may still use it, and no longer: over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it, onTestFinished } from "vitest";
 import { available, slowDown, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 describe.skipIf(!available)("memory that calls and graphs hold on stand-in devices (needs g++)", () => {
   it("is not handed out again while copies of another member may come to it", { timeout: 120_000 }, async () => {

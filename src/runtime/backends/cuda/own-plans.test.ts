@@ -1,7 +1,8 @@
 /** Plans that programs run on the devices of a group, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { available, choices, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 describe.skipIf(!available)("programs' own plans on stand-in devices (needs g++)", () => {
   it("keeps a plan that makes room for others open for the calls of it that wait", { timeout: 120_000 }, async () => {

@@ -1,7 +1,8 @@
 /** How many collectives one batch may have, over the stand-in library: 511 go through, the 512th is refused and nothing sent. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 

@@ -1,7 +1,8 @@
 /** Ranks that run far ahead of the others, over the stand-in library: nothing is forgotten that a member has yet to compare or to read. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;

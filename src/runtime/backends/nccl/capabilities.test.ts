@@ -1,8 +1,8 @@
 /** Capabilities by version, symbols and architecture: of libraries as releases had them, and of the stand-in's variants. */
 
-import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { NCCL_OPTIONAL, type NcclOptionalSymbol } from "../../../foreign/nccl/index.ts";
 import type { CudaDeviceInfo } from "../../device/device.ts";
 import { type NcclFacts, ncclCapabilities } from "./capabilities.ts";

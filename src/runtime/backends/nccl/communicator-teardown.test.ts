@@ -1,6 +1,5 @@
 /** How worlds over NCCL end, over the stand-in library: nothing stays behind, and nothing hangs. */
 import { Worker } from "node:worker_threads";
-import { launch } from "chorale/world";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
   buildFakeGpu,
@@ -9,6 +8,7 @@ import {
   NOTHING_HELD,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 import type { NcclHandle } from "./nccl-handle.ts";
 import { createNcclHost } from "./nccl-host.ts";

@@ -1,7 +1,8 @@
 /** Deadlines of calls that are pending together, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 
 const available = useFakeGpu();

@@ -1,8 +1,8 @@
 /** How far a failure reaches: what it ends, and what it leaves alone. Over the stand-in. */
 import type { RankDevice } from "chorale/device";
-import { launch } from "chorale/world";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { buildFakeGpu, type HeldByFakeGpu, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";

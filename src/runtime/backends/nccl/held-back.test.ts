@@ -1,8 +1,8 @@
 /** Calls that a queue holds back until all members have made them, over the stand-in library: what they use, and that they are seen to their end. */
 import type { RankDevice } from "chorale/device";
-import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;

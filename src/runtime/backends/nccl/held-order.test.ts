@@ -2,9 +2,10 @@
  * What calls come behind on the device that are not on their group's stream yet: those that are held back, and those that
  * NCCL's own thread has yet to launch (`blocking: false`). Over the stand-in library.
  */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const options = { backend: "nccl", timeoutMs: 30_000, backendOptions: { timeoutMs: 15_000 } } as const;

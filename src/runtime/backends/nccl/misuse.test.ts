@@ -2,9 +2,10 @@
  * Random programs that go on using what is closed, aborted, freed or failed, over the stand-in library: every refusal is
  * one of chorale's errors, nothing crashes or hangs, and nothing stays behind. The seed is printed with a failure.
  */
-import { launch } from "chorale/world";
+
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";

@@ -1,7 +1,8 @@
 /** Communicators that come from others, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 

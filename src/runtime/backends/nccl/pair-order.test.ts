@@ -1,7 +1,8 @@
 /** Sends and receives over the stand-in library: their order, and batches of them that not every member makes. */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 

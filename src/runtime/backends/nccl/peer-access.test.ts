@@ -1,8 +1,8 @@
 /** Ranks that are threads let each other's kernels use their memory. Over the stand-in, which ends a context otherwise. */
 import type { RankDevice } from "chorale/device";
-import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 

@@ -1,6 +1,5 @@
 /** Groups that fail with kernels running on all their members, over the stand-in library. */
 import type { World } from "chorale";
-import { launch } from "chorale/world";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
   buildFakeGpu,
@@ -9,6 +8,7 @@ import {
   heldByFakeGpu,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 
 const available = useFakeGpu();

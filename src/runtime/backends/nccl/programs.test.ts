@@ -3,9 +3,10 @@
  * receives, batches, writes on the main stream, and groups that come behind each other in every way there is. Each call
  * is settled at some time by each rank for itself. The seed is printed with a failure.
  */
-import { launch } from "chorale/world";
+
 import { describe, expect, it } from "vitest";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 
 const available = buildFakeGpu() !== undefined && useFakeGpu();

@@ -1,7 +1,8 @@
 /** What a communicator's queue does when a call or its group fails, over the stand-in library. */
-import { launch } from "chorale/world";
+
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { buildFakeGpu, type HeldByFakeGpu, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";

@@ -1,8 +1,8 @@
 /** Closed groups of programs that never pause, over the stand-in library. */
 import type { World } from "chorale";
-import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
 import { fakeGpuFolder, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 /** After so long the group is taken not to be freed, ms: several times what calls are held back for it. */

@@ -1,6 +1,5 @@
 /** What a rank does with its device beside its collectives: memory, copies and waits, in a world that may fail. Over the stand-in. */
 import type { RankDevice } from "chorale/device";
-import { launch } from "chorale/world";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
   buildFakeGpu,
@@ -9,6 +8,7 @@ import {
   heldByFakeGpu,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
 import { attachNccl } from "./backend.ts";
 import { createNcclHost } from "./nccl-host.ts";

@@ -9,8 +9,9 @@ import {
   NOTHING_HELD,
   useFakeGpu,
 } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
-import { launch, type World } from "../../world/index.ts";
+import type { World } from "../../world/index.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { createNcclHost, releaseNcclHost } from "./nccl-host.ts";
 

@@ -1,8 +1,8 @@
 /** Turns that members begin together, where the program of one of them is at work, over the stand-in library. */
 import type { World } from "chorale";
-import { launch } from "chorale/world";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { buildFakeGpu, type HeldByFakeGpu, heldByFakeGpu, useFakeGpu } from "../../../../test/helpers/fake-gpu.ts";
+import { launch } from "../../../../test/helpers/kept-ranks.ts";
 
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
