@@ -43,6 +43,24 @@ export function flagFrom(f: FunctionBuilder, member: Local, seq: Local): void {
     .op("i64.extend_i32_u", "i64.or");
 }
 
+/** Has a message seen that is in its slot: `sent` were before it. */
+export function showMessage(f: FunctionBuilder, slot: Local, flag: Local, state: Local, sent: Local): void {
+  f.get(slot, flag).release("i64");
+  f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
+}
+
+/** Notes that so many messages of a ring were taken, the last of them that of a call. */
+export function noteTaken(f: FunctionBuilder, state: Local, taken: Local, seq: Local): void {
+  f.get(state, taken).mem("i32.store", RING.taken);
+  f.get(state, seq).mem("i32.store", RING.takenStamp);
+}
+
+/** Wakes those who sleep until something comes. `ring`: (member) */
+export function ringSleepers(f: FunctionBuilder, member: Local, ring: FunctionBuilder): void {
+  f.get(member).mem("i32.load", MEMBER.sleepers).mem("i64.atomic.load").op("i64.eqz", "i32.eqz");
+  f.if(() => f.get(member).call(ring));
+}
+
 /** Adds `eagerCall(member, task, seq, high, spins) -> status`. */
 export function addEagerCall(module: ModuleBuilder, parts: EagerCallParts): void {
   module.function(
@@ -122,8 +140,7 @@ function exchange(
   setting(TASK.myState).tee(state).mem("i32.load", RING.sent).set(count);
   boxAt(TASK.myBoxes);
   fillBox(f, task, slot, parts.fill);
-  f.get(slot, flag).release("i64");
-  f.get(state, count).i32(1).op("i32.add").mem("i32.store", RING.sent);
+  showMessage(f, slot, flag, state, count);
 
   meanwhile();
   setting(TASK.theirState).tee(state).mem("i32.load", RING.taken).set(count);
@@ -149,10 +166,9 @@ function exchange(
         setting(TASK.output).call(parts.finish);
       },
     );
-    f.get(state, count).i32(1).op("i32.add").mem("i32.store", RING.taken);
-    f.get(state, seq).mem("i32.store", RING.takenStamp);
-    f.get(member).mem("i32.load", MEMBER.sleepers).mem("i64.atomic.load").op("i64.eqz", "i32.eqz");
-    f.if(() => f.get(member).call(parts.ring));
+    f.get(count).i32(1).op("i32.add").set(count);
+    noteTaken(f, state, count, seq);
+    ringSleepers(f, member, parts.ring);
   });
 }
 

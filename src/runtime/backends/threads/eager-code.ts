@@ -15,7 +15,7 @@
  * call differs from ours.
  */
 import type { FunctionBuilder, Local, ModuleBuilder } from "../../executor/internal.ts";
-import { addEagerCall, FINISH, flagFrom, STAGE } from "./eager-call.ts";
+import { addEagerCall, FINISH, flagFrom, noteTaken, ringSleepers, STAGE, showMessage } from "./eager-call.ts";
 import { COPY_ENTRY, DIRECT, LINE, MEMBER, RING, TASK, WAY } from "./layout.ts";
 
 export const RING_FULL = 0x10000;
@@ -50,10 +50,6 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
       const [stage, status, flag] = f.locals("i32", "i32", "i64");
       const setting = (field: number) => f.get(task).mem("i32.load", field);
       const isDirect = (how: number) => setting(TASK.direct).i32(how).op("i32.eq");
-      const ringSleepers = () => {
-        f.get(member).mem("i32.load", MEMBER.sleepers).mem("i64.atomic.load").op("i64.eqz", "i32.eqz");
-        f.if(() => f.get(member).call(parts.ring));
-      };
       /** Leaves the function with the status on the stack; who calls it again comes in where it left. */
       const leaveAt = (at: number) => {
         f.set(status);
@@ -72,7 +68,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
         // Where nobody answers, or not without this message, nobody else will wake them.
         setting(TASK.numReceives).op("i32.eqz");
         isDirect(DIRECT.bring).op("i32.or");
-        f.if(ringSleepers);
+        f.if(() => ringSleepers(f, member, parts.ring));
         isDirect(DIRECT.bring);
         f.if(() => {
           setting(TASK.postBytes);
@@ -82,7 +78,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
       setting(TASK.numReceives);
       f.if(() => receive(f, member, task, flag, spins, () => leaveAt(STAGE.sent)));
       isDirect(DIRECT.bring);
-      f.if(() => noteTaken(f, member, task));
+      f.if(() => noteAllTaken(f, member, task));
       setting(TASK.relays);
       f.if(
         () => {
@@ -100,7 +96,7 @@ export function addEager(module: ModuleBuilder, parts: EagerParts): void {
       setting(TASK.numReceives);
       f.if(() => {
         take(f, task, seq);
-        ringSleepers();
+        ringSleepers(f, member, parts.ring);
       });
       isDirect(DIRECT.take);
       f.if(() => {
@@ -177,10 +173,7 @@ function laneOf(f: FunctionBuilder, task: Local, spins: Local) {
     f.set(slot);
   };
   const data = () => f.get(slot).i32(RING.data).op("i32.add");
-  const show = (flag: Local) => {
-    f.get(slot, flag).release("i64");
-    f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
-  };
+  const show = (flag: Local) => showMessage(f, slot, flag, state, sent);
   return { peer, slot, awaitSlot, data, show };
 }
 
@@ -274,8 +267,7 @@ function post(
       f.get(task).mem("i32.load", TASK.postBytes).call(parts.fill);
     },
   );
-  f.get(slot, flag).release("i64");
-  f.get(state, sent).i32(1).op("i32.add").mem("i32.store", RING.sent);
+  showMessage(f, slot, flag, state, sent);
 }
 
 /**
@@ -337,7 +329,7 @@ function receive(f: FunctionBuilder, member: Local, task: Local, flag: Local, sp
  * Notes that all was taken that a member sent: who sends it a message of a gather without data has ended the calls before, and read
  * the root's message of this one. So these calls acknowledge nothing.
  */
-function noteTaken(f: FunctionBuilder, member: Local, task: Local): void {
+function noteAllTaken(f: FunctionBuilder, member: Local, task: Local): void {
   const [state, receiver] = f.locals("i32", "i32");
   const { field } = ringOf(f, task);
   const states = field(WAY.state);
@@ -357,8 +349,8 @@ function take(f: FunctionBuilder, task: Local, seq: Local): void {
   f.get(task).mem("i32.load", TASK.numReceives).set(left);
   eachPeer(f, at, left, peer, () => {
     f.get(states).get(peer).i32(4).op("i32.shl", "i32.add").tee(state);
-    f.get(state).mem("i32.load", RING.taken).i32(1).op("i32.add").tee(taken).mem("i32.store", RING.taken);
-    f.get(state, seq).mem("i32.store", RING.takenStamp);
+    f.mem("i32.load", RING.taken).i32(1).op("i32.add").set(taken);
+    noteTaken(f, state, taken, seq);
     f.get(taken).i32(RING.acknowledgeEvery - 1);
     f.op("i32.and", "i32.eqz").get(direct).i32(DIRECT.take).op("i32.eq", "i32.or");
     f.get(direct).i32(DIRECT.bring).op("i32.ne", "i32.and").get(acks).i32(0).op("i32.ne", "i32.and");
