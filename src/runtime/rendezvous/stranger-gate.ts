@@ -9,8 +9,8 @@ import { afterRunning } from "../comm/index.ts";
 import { Channel, type ChannelListener } from "./channel.ts";
 import { checkSecret, isProof, type Nonces, newNonce, PROTOCOL, parseNonce, prove } from "./handshake.ts";
 
-/** How long a stranger may take to prove itself, ms: longer than any rank does. */
-const HANDSHAKE_MS = 10_000;
+/** How long a stranger may take to prove itself, ms, and before that for its TLS handshake: longer than any rank does. */
+export const HANDSHAKE_MS = 10_000;
 
 /** Plain data, which can be sent to a thread. */
 export interface GateRules {

@@ -6,10 +6,8 @@ import { createServer, type Socket } from "node:net";
 import { createServer as createTlsServer, type TLSSocket, type TlsOptions } from "node:tls";
 import { afterRunning } from "../comm/index.ts";
 import type { Channel } from "./channel.ts";
-import { type GateRules, type ProvenPeer, peerName, StrangerGate } from "./stranger-gate.ts";
+import { type GateRules, HANDSHAKE_MS, type ProvenPeer, peerName, StrangerGate } from "./stranger-gate.ts";
 
-/** How long a connection may take for its TLS handshake, ms. */
-const HANDSHAKE_MS = 10_000;
 /** A peer that has said nothing for so long waits for us to speak first: it has no TLS, and is told so, ms. */
 const SILENCE_MS = 4_000;
 /** Connections that have not shown a certificate yet, unless more may lack the secret; the oldest goes when there are more. */
