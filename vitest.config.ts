@@ -34,7 +34,7 @@ const SHARED = [
   "src/runtime/{memory/{presence,free-list,grant,host-addresses,lock,tensor-room},rendezvous/value-store,device/kernel-arguments}.test.ts",
   "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame,spin,quick-calls,device-list}.test.ts",
   "src/runtime/backends/{mpi/{free-list,host-measurement,known-calls},tcp/{hierarchy-choices,known-schedules,meet,reducer,schedule-run}}.test.ts",
-  "src/runtime/backends/nccl/{completion,kernel-room,meet-hosts,others-settle,plan-slot,prepare}.test.ts",
+  "src/runtime/backends/nccl/{completion,kernel-room,nccl-entry,meet-hosts,others-settle,plan-slot,prepare}.test.ts",
   "src/runtime/backends/threads/{collective-path,core-sharing,heap,misuse,protocol,relay-tree,spin-then-sleep,verdict-table}.test.ts",
   "src/apps/{bench/collectives/call-timing,cli/ignored-options}.test.ts",
   "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",

@@ -1,5 +1,5 @@
 /** What a communicator's queue holds: calls that run on the stream, and tasks of the host. */
-import type { DeviceStorage } from "../../device/index.ts";
+import type { Allocation, DeviceStorage } from "../../device/index.ts";
 import {
   type Arrival,
   type CallKind,
@@ -71,16 +71,29 @@ export class Entry extends QueueEntry {
   }
 
   override countUse(by: 1 | -1): void {
-    if (this.source !== undefined) this.source.allocation.pendingUses += by;
-    if (this.target !== undefined && this.target !== this.source) this.target.allocation.pendingUses += by;
-    if (this.storages !== NONE) for (const { allocation } of this.storages) allocation.pendingUses += by;
+    this.#eachAllocation(addUses, by);
   }
 
   /** Counts the call among those to whose memory copies of others may come, though it is over. */
   countExposure(by: 1 | -1): void {
-    for (const one of [this.source, this.target, ...this.storages])
-      if (one !== undefined) one.allocation.exposures += by;
+    this.#eachAllocation(addExposures, by);
   }
+
+  /** Of each tensor that the call reads or writes, once. */
+  #eachAllocation(count: (allocation: Allocation, by: 1 | -1) => void, by: 1 | -1): void {
+    const { source, target, storages } = this;
+    if (source !== undefined) count(source.allocation, by);
+    if (target !== undefined && target !== source) count(target.allocation, by);
+    if (storages !== NONE) for (const { allocation } of storages) count(allocation, by);
+  }
+}
+
+function addUses(allocation: Allocation, by: 1 | -1): void {
+  allocation.pendingUses += by;
+}
+
+function addExposures(allocation: Allocation, by: 1 | -1): void {
+  allocation.exposures += by;
 }
 
 /** What a call asks before it goes to the stream, or into a graph, if anything. */
