@@ -219,15 +219,22 @@ export class MismatchError extends ChoraleError {
   }
 }
 
-/** A rank of the world died. Pending work of every survivor fails with this. */
+/** Why a generation ends in which no rank failed. Its ranks are told so as they are told of a failure, and rebuild. */
+export const HOST_HAS_COME = "another host has come, and the world is formed anew";
+
+/**
+ * A rank of the world died. Pending work of every survivor fails with this; also where the world takes in another host, and no
+ * rank has failed.
+ */
 export class RankFailedError extends ChoraleError {
   readonly code = "RANK_FAILED";
   readonly rank: number;
   readonly generation: number;
   constructor(rank: number, generation: number, cause: unknown) {
-    super(`rank ${rank} failed (generation ${generation}): ${cause instanceof Error ? cause.message : show(cause)}`, {
-      cause,
-    });
+    const why = cause instanceof Error ? cause.message : show(cause);
+    const what =
+      why === HOST_HAS_COME ? `generation ${generation} ends` : `rank ${rank} failed (generation ${generation})`;
+    super(`${what}: ${why}`, { cause });
     this.rank = rank;
     this.generation = generation;
   }

@@ -3,6 +3,6 @@
  * Start with number-heap.ts.
  */
 export { assignments } from "./assignments.ts";
-export { described, tensorInUse } from "./errors.ts";
+export { described, HOST_HAS_COME, tensorInUse } from "./errors.ts";
 export { NumberHeap } from "./number-heap.ts";
 export { oneOf } from "./one-of.ts";

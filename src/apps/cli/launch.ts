@@ -323,13 +323,13 @@ function describeEvent(event: WorldEvent): string | undefined {
   }
 }
 
-/** How a rank failed. One that reports another's failure, or that of its own generation, has said who and when itself. */
+/** How a rank failed. One that reports another's failure, or the end of its own generation, has said who and when itself. */
 export function describeFailed(event: Extract<WorldEvent, { kind: "rank-failed" }>): string {
   const { rank, how, generation, message, becauseOfRank } = event;
-  const known = `rank ${becauseOfRank} failed (generation ${generation}): `;
-  const isKnown = becauseOfRank !== undefined && message.startsWith(known);
-  const because = isKnown && becauseOfRank !== rank ? ` because rank ${becauseOfRank} did` : "";
-  return `rank ${rank} ${how} (generation ${generation})${because}: ${isKnown ? message.slice(known.length) : message}`;
+  const others = `rank ${becauseOfRank} failed (generation ${generation}): `;
+  const known = [others, `generation ${generation} ends: `].find((words) => message.startsWith(words)) ?? "";
+  const because = known === others && becauseOfRank !== rank ? ` because rank ${becauseOfRank} did` : "";
+  return `rank ${rank} ${how} (generation ${generation})${because}: ${message.slice(known.length)}`;
 }
 
 /** The first failure with its stack, and the chain of what caused it. */

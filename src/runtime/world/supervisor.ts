@@ -10,6 +10,7 @@
  * Every state but `running` ends in bounded time; `running` ends with the ranks, the time limit or the signal.
  */
 import { AbortedError, TimeoutError } from "../../core/index.ts";
+import { HOST_HAS_COME } from "../../core/internal.ts";
 import { ValueStore } from "../rendezvous/internal.ts";
 import { HostCount } from "./elastic-hosts.ts";
 import { eventSink, generationStarted, type NewWorldEvent, rankFailed, worldEnded } from "./events.ts";
@@ -302,9 +303,8 @@ export class Supervisor {
       if (isOver || this.#gathering !== undefined || !this.#hostCount.hasWaiting) return;
       // Before all have attached they cannot rebuild; one that has returned is not run again.
       if (members.some((member) => !member.attached || hasFinished(member))) return;
-      const because = "another host has come, and the world is formed anew";
-      this.#current.condemn(0, because);
-      this.#gather(because, undefined, true);
+      this.#current.condemn(0, HOST_HAS_COME);
+      this.#gather(HOST_HAS_COME, undefined, true);
     });
   }
 
