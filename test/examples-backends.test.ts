@@ -74,7 +74,7 @@ describe.each(Object.entries(EXAMPLES).map(([name, runs], index) => ({ name, run
 
     // What one example leaves out of the backends, the next ones run on.
     const others = LAUNCH_BACKENDS.filter((backend) => backend !== "threads");
-    for (const backend of spread(others, 3, index)) {
+    for (const backend of spread(others, 5, index)) {
       const why = ABSENT[backend];
       const title = `runs on ${backend}, or is refused where the backend cannot${why === undefined ? "" : ` (skipped: ${why})`}`;
       it.skipIf(why !== undefined)(title, { timeout: 180_000 }, async () => {

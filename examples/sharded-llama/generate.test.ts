@@ -53,7 +53,7 @@ describe("the demo model", PATIENT, () => {
   // CHORALE_FULL=1 generates all tokens in every layout; otherwise one rank does, and the others the first of them.
   it.each([
     [1, 1, 1, 96] as const,
-    ...[...spread(LAYOUTS, 3), ...(isFull ? MORE_LAYOUTS : [])].map((layout) => [...layout, 12] as const),
+    ...[...spread(LAYOUTS, 5), ...(isFull ? MORE_LAYOUTS : [])].map((layout) => [...layout, 12] as const),
   ])("gives the tokens of transformers with tp %i, pp %i, dp %i", async (tp, pp, dp, some) => {
     const maxNewTokens = isFull ? 96 : some;
     const results = await generate(tp * pp * dp, { model: DEMO_MODEL, tp, pp, dp, prompts, maxNewTokens });
@@ -145,7 +145,7 @@ describe("odd models agree with a float64 reference", PATIENT, () => {
     const [single, ...split] = layouts[key] ?? [];
     return [...(single === undefined ? [] : [single]), ...spread(split, 2), ...(isFull ? (more[key] ?? []) : [])];
   };
-  for (const [key, { config, files, name }] of Object.entries(MODELS)) {
+  for (const [key, { config, files, name }] of spread(Object.entries(MODELS), 2)) {
     it(name, async () => {
       const model = join(folder, key);
       const tensors = writeRandomModel(model, config, files);

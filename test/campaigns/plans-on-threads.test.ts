@@ -20,7 +20,7 @@ const seed = Number(process.env["CHORALE_SEED"] ?? 1);
 describe("the library's algorithms on threads", () => {
   const worlds: readonly (readonly [number, readonly AlgorithmEntry[]])[] = isFull
     ? [...[2, 3, 4, 5, 6, 7, 8].map((numRanks) => [numRanks, ALGORITHMS] as const), [16, oneOfEach()]]
-    : [[3, spread(ALGORITHMS, 4)]];
+    : [[3, spread(ALGORITHMS, 6)]];
 
   it.each(worlds)(
     "on %i ranks: every type and operator, odd sizes and places, poisoned outputs",
@@ -46,7 +46,7 @@ describe.skipIf(!existsSync(programs))("MSCCL++'s programs on threads (needs ../
 });
 
 describe("plans that the verifier rejects as a deadlock or a race", () => {
-  const wanted = Number(process.env["PLAN_MUTANTS"] ?? (isFull ? 2000 : 12));
+  const wanted = Number(process.env["PLAN_MUTANTS"] ?? (isFull ? 2000 : 8));
 
   it(`end by their deadline when forced, and leave the world usable (${wanted} mutants)`, {
     timeout: 3_600_000,

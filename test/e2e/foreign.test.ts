@@ -103,6 +103,8 @@ function start(env: Readonly<Record<string, string>>, mode: string): Rank {
     stdio: ["ignore", "pipe", "pipe"],
     env: {
       PATH: process.env["PATH"],
+      // Compiled code of the modules that every one of these loads.
+      NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"],
       CHORALE_BACKEND: "nccl",
       CHORALE_SECRET: "the secret of this test, long enough",
       CHORALE_CUDA_LIBRARY: library,
@@ -286,7 +288,7 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     for (const line of said) expect(line?.["message"]).toContain("ranks must have a GPU each");
   });
 
-  it.each([
+  const lacking = [
     ["no secret", { CHORALE_SECRET: "" }, "UNAVAILABLE", "openssl rand -hex 32"],
     ["no address", { MASTER_PORT: "" }, "UNAVAILABLE", "CHORALE_RDZV=127.0.0.1:29517"],
     ["a wrong address", { CHORALE_RDZV: "nowhere" }, "INVALID_ARGUMENT", "HOST:PORT"],
@@ -295,7 +297,8 @@ describe.skipIf(library === undefined)("joinWorld() under other launchers (needs
     ["an unknown backend", { CHORALE_BACKEND: "smoke" }, "INVALID_ARGUMENT", "CHORALE_BACKEND"],
     ["a rank that is none", { RANK: "x" }, "INVALID_ARGUMENT", "RANK"],
     ["no GPU", { FAKE_CUDA_DEVICES: "0" }, "UNAVAILABLE", "NO_DEVICE"],
-  ])("says what is wrong with %s", async (_, wrong, code, message) => {
+  ] as const;
+  it.each(spread(lacking, 2))("says what is wrong with %s", async (_, wrong, code, message) => {
     const rank = start({ ...torchrun(0, 2, 29_518), ...wrong }, "asks");
     expect((await rank.ended).code).toBe(5);
     expect(rank.lines.slice(1)).toEqual([expect.objectContaining({ code, message: expect.stringContaining(message) })]);

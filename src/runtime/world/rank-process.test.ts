@@ -158,7 +158,7 @@ describe.skipIf(library === undefined).each([["thread"], ["process"]] as const)(
       ],
     ];
     // Those of one isolation are others than those of the other one.
-    it.each(spread(failures, 4, isolation === "process" ? 2 : 0))(
+    it.each(spread(failures, 8, isolation === "process" ? 4 : 0))(
       "fail the world when one %s",
       async (_, fn, message) => {
         const lines: string[] = [];

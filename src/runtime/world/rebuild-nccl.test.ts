@@ -23,7 +23,7 @@ import type { World } from "./world.ts";
 const available = useFakeGpu();
 const library = buildFakeGpu() ?? "";
 const module = new URL("../../../test/e2e/ranks/faulty.ts", import.meta.url);
-const numKills = Number(process.env["CHORALE_KILLS"] ?? 3);
+const numKills = Number(process.env["CHORALE_KILLS"] ?? 2);
 const seed = Number(process.env["CHORALE_SEED"] ?? 1);
 const numRepeats = numKills >= 50 ? 5 : 1;
 const TIMEOUT_MS = 3000;

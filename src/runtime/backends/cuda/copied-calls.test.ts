@@ -215,7 +215,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     },
   );
 
-  it.each(["direct", "one-pass"])(
+  it.each(spread(["direct", "one-pass"], 2))(
     "take memory that other processes cannot be told of, by %s-all-to-all",
     { timeout: 120_000 },
     async (kind) => {
