@@ -13,6 +13,12 @@ const CASES = {
   "one-shot-packet-all-reduce 64": ["oneShotPacketAllReduce", { numRanks: 64 }],
   "allreduce_pkt 64": ["mscclppAllReducePackets", { numRanks: 64 }],
   "ring-all-reduce 256": ["ringAllReduce", { numRanks: 256 }],
+  "one-shot-all-reduce 64": ["oneShotAllReduce", { numRanks: 64 }],
+  "direct-all-gather 128": ["directAllGather", { numRanks: 128 }],
+  "direct-all-to-all 128": ["directAllToAll", { numRanks: 128 }],
+  "direct-all-gather 256": ["directAllGather", { numRanks: 256 }],
+  "direct-all-to-all 256": ["directAllToAll", { numRanks: 256 }],
+  "direct-all-gather 512": ["directAllGather", { numRanks: 512 }],
 };
 const name = flagsOf(import.meta.url, { allowPositionals: true }, ({ positionals: [one] }) =>
   one === undefined ? undefined : oneOf(one, "the case", Object.keys(CASES)),

@@ -15,6 +15,7 @@
  * use its buffers. Loops are one operation here: what strands owe each other inside one loop is the program's to say.
  */
 import { UnsupportedError } from "../../core/index.ts";
+import { joinClocks, stepsKnown, type VectorClock, withSteps } from "../../core/internal.ts";
 import { type ChannelKind, channelOrdinal } from "../plan/index.ts";
 import { type DraftOp, SYNC } from "./draft-ops.ts";
 import { IntervalMap } from "./interval-map.ts";
@@ -45,10 +46,10 @@ export class AutoSync {
   /** Every operation as one number, by its place in program order and then by its strand. */
   private readonly keys: Float64Array;
   private readonly inserted = new Insertions();
-  /** The clock of who has heard of nobody. */
-  private readonly nothing: Int32Array;
+  private readonly hasPorts: boolean;
   /** What each strand knows of the others. */
-  private readonly clocks: Int32Array[];
+  private readonly clocks: VectorClock[];
+  private readonly strandsOf: readonly (readonly number[])[];
   private readonly puts: number[];
   /** Port puts among the first i operations of each strand. */
   private readonly putsUpTo: readonly Int32Array[];
@@ -93,9 +94,11 @@ export class AutoSync {
       return upTo;
     });
     this.keys.sort();
-    const hasPorts = this.putsUpTo.some((upTo) => upTo[upTo.length - 1] !== 0);
-    this.nothing = new Int32Array((hasPorts ? 2 : 1) * strands.length);
-    this.clocks = strands.map(() => this.nothing);
+    this.hasPorts = this.putsUpTo.some((upTo) => upTo[upTo.length - 1] !== 0);
+    this.clocks = strands.map(() => undefined);
+    const strandsOf = ranks.map((): number[] => []);
+    for (const [strand, { rank }] of strands.entries()) strandsOf[rank]?.push(strand);
+    this.strandsOf = strandsOf;
   }
 
   /** @returns what is to be inserted into each strand. Channels and semaphores are added to the rank records */
@@ -118,7 +121,7 @@ export class AutoSync {
     const accesses = accessesOf(this.context, this.rankOf(strand), op);
     this.order(entry, accesses);
     // The entry carries what its strand knows by now.
-    entry.base = this.clocks[strand] as Int32Array;
+    entry.base = this.clocks[strand];
     this.own(entry, op);
     const uses: Use[] = [];
     for (const access of accesses) this.record(entry, access, uses);
@@ -137,17 +140,13 @@ export class AutoSync {
       strand,
       index,
       puts: this.puts[strand] as number,
-      base: this.clocks[strand] as Int32Array,
+      base: this.clocks[strand],
       flushed: false,
     };
   }
 
   private join(strand: number, other: Clock): void {
-    const base = (this.clocks[strand] as Int32Array).slice();
-    for (let i = 0; other.base !== this.nothing && i < base.length; i++)
-      if ((other.base[i] as number) > (base[i] as number)) base[i] = other.base[i] as number;
-    base[other.strand] = Math.max(base[other.strand] as number, other.index);
-    this.clocks[strand] = base;
+    this.clocks[strand] = withSteps(joinClocks(this.clocks[strand], other.base), other.strand, other.index);
   }
 
   // ---- conflicts
@@ -182,9 +181,9 @@ export class AutoSync {
   }
 
   private orderAfter({ entry: from, proxy }: Use, write: boolean, to: Entry): void {
-    const clock = this.clocks[to.strand] as Int32Array;
-    const arrived = (clock[this.width + from.strand] as number) >= from.puts;
-    const passed = (clock[from.strand] as number) >= from.index;
+    const clock = this.clocks[to.strand];
+    const arrived = this.hasPorts && stepsKnown(clock, this.width + from.strand) >= from.puts;
+    const passed = stepsKnown(clock, from.strand) >= from.index;
     if (proxy && write) {
       if (arrived) return;
       if (from.strand === to.strand || this.rankOf(from.strand) === this.rankOf(to.strand)) {
@@ -285,14 +284,12 @@ export class AutoSync {
 
   /** What a port signal carries: also the arrival of every put of the rank that was issued before it. */
   private behindProxy(clock: Clock, rank: number): Clock {
-    if (clock.base.length === this.width) return clock;
-    const base = clock.base.slice();
-    this.strands.forEach((strand, s) => {
-      if (strand.rank !== rank) return;
-      const done = s === clock.strand ? clock.index : (clock.base[s] as number);
-      const puts = (this.putsUpTo[s] as Int32Array)[done] ?? 0;
-      base[this.width + s] = Math.max(base[this.width + s] as number, puts);
-    });
+    if (!this.hasPorts) return clock;
+    let { base } = clock;
+    for (const s of this.strandsOf[rank] ?? []) {
+      const done = s === clock.strand ? clock.index : stepsKnown(clock.base, s);
+      base = withSteps(base, this.width + s, (this.putsUpTo[s] as Int32Array)[done] ?? 0);
+    }
     return { base, strand: clock.strand, index: clock.index };
   }
 
@@ -381,7 +378,7 @@ export class AutoSync {
   /** Each rank waits for what others do to its input and output: in strands by turns, so that none waits for all. */
   private finishRanks(): void {
     for (const record of this.ranks) {
-      const own = this.strands.flatMap((s, strand) => (s.rank === record.rank ? [strand] : []));
+      const own = this.strandsOf[record.rank] ?? [];
       if (own.length === 0) continue;
       const endOf = (strand: number) =>
         this.entry(undefined, Number.MAX_SAFE_INTEGER, strand, (this.visited[strand] as number) + 1);

@@ -1,11 +1,12 @@
 /** What remains of operations once they were visited in program order, and the memory that remembers who used it last. */
+import type { VectorClock } from "../../core/internal.ts";
 import type { DraftOp } from "./draft-ops.ts";
 import type { Access } from "./op-accesses.ts";
 
 /** What is known to be done: `base[u]` operations of strand u, and of its own strand all up to `index`. */
 export interface Clock {
-  /** Shared until something is joined. Entries beyond the number of strands: port puts of each that have arrived. */
-  readonly base: Int32Array;
+  /** Lanes beyond the number of strands: port puts of each that have arrived. */
+  readonly base: VectorClock;
   readonly strand: number;
   readonly index: number;
 }
@@ -21,7 +22,7 @@ export interface Entry extends Clock {
   readonly index: number;
   /** Number of port puts of the strand, this one included. */
   readonly puts: number;
-  base: Int32Array;
+  base: VectorClock;
   flushed: boolean;
 }
 

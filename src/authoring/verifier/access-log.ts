@@ -4,8 +4,8 @@
  * a row of its own. Row 0 of every table stands for none.
  */
 
+import type { VectorClock } from "../../core/internal.ts";
 import type { Geometry } from "./cell-geometry.ts";
-import type { Clock } from "./vector-clocks.ts";
 
 /** A dynamic operation: strand, place in it, launch. */
 export interface Site {
@@ -26,7 +26,7 @@ export interface Site {
  */
 export interface Past {
   /** Segments of every lane whose accesses are over. */
-  readonly known: Clock;
+  readonly known: VectorClock;
   /** Segments of this lane before its current phase. */
   readonly own: number;
   /** Place in the order of the lane's operations. */
@@ -42,7 +42,7 @@ export interface Accessor {
   readonly segment: number;
   /** For the strand itself: how many block-wide synchronisations came before. */
   readonly phase: number;
-  readonly clock: Clock;
+  readonly clock: VectorClock;
   readonly site: Site;
   /** What surely was *performed* before, for reads only: see `Memory`. */
   readonly past: Past;
@@ -108,7 +108,7 @@ export class AccessLog {
   readonly #who = new Rows(8);
   readonly #rows = new Rows(7);
   readonly #links = new Rows(2);
-  readonly #known: Clock[] = [undefined];
+  readonly #known: VectorClock[] = [undefined];
   readonly #more = new Map<number, readonly number[]>();
   #free = 0;
   #last: Accessor | undefined;
@@ -151,7 +151,7 @@ export class AccessLog {
   own(access: number): number {
     return this.#who.get(this.#rows.get(access, WHO), OWN);
   }
-  known(access: number): Clock {
+  known(access: number): VectorClock {
     return this.#known[this.#rows.get(access, WHO)];
   }
   opId(access: number): number {

@@ -7,6 +7,7 @@
  * A cell is two lists of accesses (`access-log.ts`): the writes whose data may lie there, oldest first, and the reads
  * that a later write may still have to be compared with.
  */
+import { stepsKnown } from "../../core/internal.ts";
 import type { AccessLog, Accessor, Site } from "./access-log.ts";
 import { performedBefore } from "./performed-reads.ts";
 import { type Race, Races } from "./races.ts";
@@ -119,7 +120,7 @@ export class Memory {
     const log = this.#log;
     const lane = log.lane(access);
     if (lane === who.lane) return log.phase(access) < who.phase || log.position(access) === position;
-    return who.clock !== undefined && who.clock[lane]! > log.segment(access);
+    return stepsKnown(who.clock, lane) > log.segment(access);
   }
 
   #alias(index: number): number {

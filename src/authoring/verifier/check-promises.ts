@@ -2,11 +2,11 @@
  * Promises beyond being right, each a check of its own: a rank's output is complete when that rank ends, and its input
  * and output may be reused then. A plan that keeps them needs no synchronisation between the ranks after it.
  */
+import { stepsKnown, type VectorClock } from "../../core/internal.ts";
 import type { Site } from "./access-log.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
 import type { Exploration } from "./explore-plan.ts";
 import type { Findings } from "./findings.ts";
-import type { Clock } from "./vector-clocks.ts";
 
 export interface Promises {
   /** A rank's output is complete when that rank ends. */
@@ -21,12 +21,12 @@ export function checkPromises(geometry: Geometry, run: Exploration, promises: Pr
   for (const rank of plan.ranks) {
     const first = geometry.strandBase[rank.rank]!;
     const last = geometry.strandBase[rank.rank + 1]!;
-    const ends: Clock[] = [];
+    const ends: VectorClock[] = [];
     for (let g = first; g < last; g++) ends.push(run.ends[g]?.at(-1));
     /** An access that has surely happened when all strands of the rank have ended. */
     const over = (access: { lane: number; segment: number }) =>
       (access.lane >= first && access.lane < last) ||
-      ends.some((clock) => clock !== undefined && clock[access.lane]! > access.segment);
+      ends.some((clock) => stepsKnown(clock, access.lane) > access.segment);
     const seen = new Set<number>();
     const report = (code: "late-output" | "early-reuse", site: Site, cell: number) => {
       if (seen.has(site.id)) return;
@@ -69,14 +69,14 @@ export function checkBarrier(geometry: Geometry, run: Exploration, findings: Fin
   const { plan, strandBase, launches } = geometry;
   for (let launch = 0; launch < launches; launch++) {
     for (const rank of plan.ranks) {
-      const ends: Clock[] = [];
+      const ends: VectorClock[] = [];
       for (let g = strandBase[rank.rank]!; g < strandBase[rank.rank + 1]!; g++) ends.push(run.ends[g]?.[launch]);
       const missing = plan.ranks.filter((other) => {
         if (other.rank === rank.rank) return false;
         for (let g = strandBase[other.rank]!; g < strandBase[other.rank + 1]!; g++) {
           // Heard of it in this launch: more of it is over than what it brought from the launches before.
           const before = launch === 0 ? 0 : (run.begins[g]?.[launch - 1] ?? 0);
-          if (ends.some((clock) => (clock?.[g] ?? 0) > before)) return false;
+          if (ends.some((clock) => stepsKnown(clock, g) > before)) return false;
         }
         return true;
       });

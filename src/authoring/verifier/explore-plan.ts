@@ -19,6 +19,7 @@
  * `proxy-stalls.ts` says how a second, worst run decides about that. And where waits compete, a relaxed one may overtake the
  * packets before it (`packet-lookahead.ts`): such plans are not passed unless the pessimistic run ends.
  */
+import { joinClocks, stepsKnown, type VectorClock, withSteps } from "../../core/internal.ts";
 import { bodyOf, type ExecutionPlan, type Op, type PipelineOp, type SimpleOp } from "../plan/index.ts";
 import { AccessLog, type Site } from "./access-log.ts";
 import { aliasesOf, type Geometry, iterationsOf } from "./cell-geometry.ts";
@@ -31,7 +32,6 @@ import type { Counter, CounterTable, SignalEvent, WaitEvent } from "./signal-cou
 import { Hearsay, newStrand, type StrandState, usesPackets } from "./strand-state.ts";
 import type { Values } from "./symbolic-values.ts";
 import { type Policy, Tokens } from "./token-accounting.ts";
-import { type Clock, join } from "./vector-clocks.ts";
 import { countWrites } from "./write-counts.ts";
 
 export interface ExploreInput {
@@ -87,7 +87,7 @@ export interface Exploration {
   /** Segments of each lane that some strand has waited for at the end. */
   readonly finished: (lane: number) => number;
   /** With `keepReads`: what each strand knows at its end, by launch. */
-  readonly ends: readonly (readonly Clock[])[];
+  readonly ends: readonly (readonly VectorClock[])[];
   /** With `keepReads`: how many segments of each strand were over when it began its second and later launches. */
   readonly begins: readonly (readonly number[])[];
   /** Strands that came to a barrier where it depends on timing whom they meet. */
@@ -107,7 +107,6 @@ class Explorer {
   readonly #plan: ExecutionPlan;
   readonly #geo: Geometry;
   readonly #strands: StrandState[] = [];
-  readonly #size: number;
   readonly #memory: Memory;
   readonly #hearsay: Hearsay;
   readonly #lanes: Lanes;
@@ -122,7 +121,7 @@ class Explorer {
   readonly #clashes: BarrierClash[] = [];
   /** The last meeting at each barrier: how many met, and how many segments of each member were over then. */
   readonly #lastMeeting = new Map<string, ReadonlyMap<number, number>>();
-  readonly #ends: Clock[][] = [];
+  readonly #ends: VectorClock[][] = [];
   readonly #begins: number[][] = [];
   #steps = 0;
 
@@ -134,10 +133,10 @@ class Explorer {
     const { values } = input;
     const numStrands = geometry.strandRank.length;
     const hasPorts = this.#plan.ranks.some((rank) => rank.channels.port.length > 0);
-    this.#size = numStrands * (1 + (hasPorts ? (input.threadwise ? portThreads(this.#plan) : 1) : 0));
+    const size = numStrands * (1 + (hasPorts ? (input.threadwise ? portThreads(this.#plan) : 1) : 0));
     const log = new AccessLog(geometry);
-    this.#hearsay = new Hearsay(log, this.#size, usesPackets(this.#plan), input.short !== undefined);
-    this.#lanes = new Lanes(geometry, this.#size);
+    this.#hearsay = new Hearsay(log, size, usesPackets(this.#plan), input.short !== undefined);
+    this.#lanes = new Lanes(geometry, size);
     this.#memory = new Memory(
       values,
       log,
@@ -152,7 +151,6 @@ class Explorer {
     const parts = {
       ...input,
       proxies: this.#proxies,
-      size: this.#size,
       lanes: this.#lanes,
       hearsay: this.#hearsay,
       memory: this.#memory,
@@ -184,12 +182,10 @@ class Explorer {
       if (!this.#decide()) break;
     }
     const blocked = this.#strands.filter((strand) => !strand.done).map((strand) => this.#why(strand));
-    const finished = this.#tokens.arrived;
     const numStrands = this.#strands.length;
     // Of puts through ports: strands finish all that they begin.
-    for (const { clock } of this.#strands) {
-      for (let i = numStrands; i < this.#size; i++) finished[i] = Math.max(finished[i]!, clock?.[i] ?? 0);
-    }
+    let finished = this.#tokens.arrived;
+    if (this.#lanes.any) for (const { clock } of this.#strands) finished = joinClocks(finished, clock);
     return {
       blocked,
       memory: this.#memory,
@@ -197,7 +193,7 @@ class Explorer {
       waits: this.#tokens.waits,
       signalKeys: this.#tokens.signalKeys,
       decisions: this.#decisions,
-      finished: (lane) => (lane < numStrands ? Number.MAX_SAFE_INTEGER : finished[lane]!),
+      finished: (lane) => (lane < numStrands ? Number.MAX_SAFE_INTEGER : stepsKnown(finished, lane)),
       ends: this.#ends,
       begins: this.#begins,
       barrierClashes: this.#clashes,
@@ -324,18 +320,17 @@ class Explorer {
 
   /** All members learn what each of them knows. */
   #meet(members: readonly StrandState[]): void {
-    let clock: Clock;
-    let known: Clock;
+    let clock: VectorClock;
+    let known: VectorClock;
     for (const member of members) {
       this.#hearsay.separate(member);
-      clock = join(clock, member.clock);
-      known = join(known, member.known);
+      clock = joinClocks(clock, member.clock);
+      known = joinClocks(known, member.known);
     }
     const link = this.#hearsay.together(new Set(members.flatMap(({ base }) => (base === 0 ? [] : [base]))));
-    const shared = clock === undefined ? new Int32Array(this.#size) : clock.slice();
-    for (const member of members) shared[member.g] = Math.max(shared[member.g]!, member.segment);
+    for (const member of members) clock = withSteps(clock, member.g, member.segment);
     for (const member of members) {
-      member.clock = shared;
+      member.clock = clock;
       this.#hearsay.learn(member, known, link);
     }
   }
@@ -415,7 +410,7 @@ class Explorer {
     const last = this.#lastMeeting.get(key);
     if (last === undefined || last.has(strand.g) || (numStrands === 1 && last.size === 1)) return true;
     const { clock } = strand;
-    return clock !== undefined && [...last].some(([member, segments]) => clock[member]! > segments);
+    return [...last].some(([member, segments]) => stepsKnown(clock, member) > segments);
   }
 
   /** What a strand that has not ended waits for. */

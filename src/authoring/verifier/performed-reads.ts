@@ -2,6 +2,7 @@
  * Reads that are over because of what was made of them. A packet says nothing of other writes, but the data in it were
  * computed from reads, which are therefore over when it arrives: packets that were read are followed back to them.
  */
+import { stepsKnown } from "../../core/internal.ts";
 import type { AccessLog, Accessor } from "./access-log.ts";
 
 /** Packets followed back before giving up on an order; the answer is then "not ordered", which is never unsound. */
@@ -15,7 +16,7 @@ export function performedBefore(log: AccessLog, read: number, who: Accessor, pos
   const { past } = who;
   const lane = log.lane(read);
   const segment = log.segment(read);
-  if (past.known !== undefined && past.known[lane]! > segment) return true;
+  if (stepsKnown(past.known, lane) > segment) return true;
   const begin = past.link(position);
   if (begin === 0) return false;
   const time = log.time(read);
@@ -37,8 +38,7 @@ export function performedBefore(log: AccessLog, read: number, who: Accessor, pos
       if (log.phase(node) === phase && log.position(node) === log.position(read) && log.seq(node) >= log.seq(read))
         return true;
     }
-    const known = log.known(node);
-    if (known !== undefined && known[lane]! > segment) return true;
+    if (stepsKnown(log.known(node), lane) > segment) return true;
     stack.push(log.extra(node));
   }
   return false;

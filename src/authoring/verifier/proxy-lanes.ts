@@ -4,26 +4,29 @@
  * the strand had done, and behind those requests of other strands that were surely issued before.
  */
 
+import { joinClocks, stepsKnown, type VectorClock, withSteps } from "../../core/internal.ts";
 import type { Geometry } from "./cell-geometry.ts";
 import type { StrandState } from "./strand-state.ts";
-import { type Clock, join, withStrand } from "./vector-clocks.ts";
 
 interface Lane {
   segment: number;
-  clock: Clock;
+  clock: VectorClock;
   /** Issue segment and clock of every request, to order requests of other strands behind it. */
-  readonly requests: { readonly strandSegment: number; readonly laneSegment: number; readonly clock: Clock }[];
+  readonly requests: { readonly strandSegment: number; readonly laneSegment: number; readonly clock: VectorClock }[];
 }
 
 export class Lanes {
   readonly #geometry: Geometry;
   readonly #lanes: (Lane | undefined)[];
-  readonly #size: number;
   /** @param size lanes in all, those of the strands included */
   constructor(geometry: Geometry, size: number) {
     this.#geometry = geometry;
-    this.#size = size;
     this.#lanes = new Array<Lane | undefined>(size - geometry.strandRank.length);
+  }
+
+  /** Whether there are any: without ports no rank has a proxy. */
+  get any(): boolean {
+    return this.#lanes.length > 0;
   }
 
   /** Number of the first lane of requests: those before are the strands'. */
@@ -37,7 +40,7 @@ export class Lanes {
   }
 
   /** A new request of a strand to its rank's proxy. @returns its segment in the lane, and what it is ordered behind */
-  request(strand: StrandState, thread = 0): { readonly segment: number; readonly clock: Clock } {
+  request(strand: StrandState, thread = 0): { readonly segment: number; readonly clock: VectorClock } {
     const { strandBase } = this.#geometry;
     const numStrands = this.first;
     let lane = this.#lanes[thread * numStrands + strand.g];
@@ -45,18 +48,18 @@ export class Lanes {
       lane = { segment: 0, clock: undefined, requests: [] };
       this.#lanes[thread * numStrands + strand.g] = lane;
     }
-    let clock = join(lane.clock, strand.clock);
+    let clock = joinClocks(lane.clock, strand.clock);
     // Relaxed signals and waits end a segment too, but only a block-wide synchronisation orders requests behind it.
-    if (strand.phaseStart > 0) clock = withStrand(clock, strand.g, strand.phaseStart, this.#size);
+    if (strand.phaseStart > 0) clock = withSteps(clock, strand.g, strand.phaseStart);
     for (let other = 0; other * numStrands < this.#lanes.length; other++) {
       for (let g = strandBase[strand.rank]!; g < strandBase[strand.rank + 1]!; g++) {
         if (g === strand.g && other === thread) continue;
         // Other threads of the strand: what they requested before the last block-wide synchronisation.
-        const known = g === strand.g ? strand.phaseStart : (strand.clock?.[g] ?? 0);
+        const known = g === strand.g ? strand.phaseStart : stepsKnown(strand.clock, g);
         const at = other * numStrands + g;
         const request = this.#lanes[at]?.requests.findLast((candidate) => candidate.strandSegment < known);
         if (request === undefined) continue;
-        clock = withStrand(join(clock, request.clock), numStrands + at, request.laneSegment + 1, this.#size);
+        clock = withSteps(joinClocks(clock, request.clock), numStrands + at, request.laneSegment + 1);
       }
     }
     lane.clock = clock;
@@ -65,18 +68,18 @@ export class Lanes {
   }
 
   /** `clock` as a signal of the proxy carries it: behind everything the strand has requested, itself included. */
-  behind(strand: StrandState, clock: Clock, thread = 0): Clock {
+  behind(strand: StrandState, clock: VectorClock, thread = 0): VectorClock {
     const { segment, clock: own } = this.request(strand, thread);
-    return withStrand(join(own, clock), this.id(strand, thread), segment + 1, this.#size);
+    return withSteps(joinClocks(own, clock), this.id(strand, thread), segment + 1);
   }
 
   /** The clock of a strand that has waited for its requests. */
-  joined(strand: StrandState, clock: Clock): Clock {
+  joined(strand: StrandState, clock: VectorClock): VectorClock {
     let result = clock;
     for (let thread = 0; thread * this.first < this.#lanes.length; thread++) {
       const lane = this.#lanes[thread * this.first + strand.g];
       if (lane === undefined) continue;
-      result = withStrand(join(result, lane.clock), this.id(strand, thread), lane.segment, this.#size);
+      result = withSteps(joinClocks(result, lane.clock), this.id(strand, thread), lane.segment);
     }
     return result;
   }

@@ -8,16 +8,16 @@
  * of its rank that may be reached before it is issued. In any run fewer requests are held up; where this one ends, all
  * do. Where it does not, some request can only go on if its strand was quick, and the plan is refused.
  */
+import { stepsKnown, type VectorClock } from "../../core/internal.ts";
 import { bodyOf, type ExecutionPlan, type SimpleOp } from "../plan/index.ts";
 import type { Geometry } from "./cell-geometry.ts";
 import { overtaken } from "./packet-lookahead.ts";
 import type { StrandState } from "./strand-state.ts";
-import type { Clock } from "./vector-clocks.ts";
 
 /** What a strand knew when it had passed a stall. */
 export interface StallEvent {
-  readonly clock: Clock;
-  readonly known: Clock;
+  readonly clock: VectorClock;
+  readonly known: VectorClock;
 }
 /** By strand, the stalls that it passed, in order. */
 export type Stalls = ReadonlyMap<number, readonly StallEvent[]>;
@@ -109,7 +109,8 @@ export class Proxies {
       if (events === undefined) continue;
       // Who surely comes after the request cannot hold it up.
       const after = events.findIndex(
-        ({ clock, known }) => (clock?.[strand.g] ?? 0) > strand.segment || (known?.[strand.g] ?? 0) > strand.segment,
+        ({ clock, known }) =>
+          stepsKnown(clock, strand.g) > strand.segment || stepsKnown(known, strand.g) > strand.segment,
       );
       if (after !== 0) behind.set(g, after < 0 ? events.length : after);
     }

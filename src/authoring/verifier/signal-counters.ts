@@ -7,16 +7,26 @@
  * interleaving if, were s and everything that comes after s missing, fewer than j tokens could exist. Everything that
  * itself comes after w cannot have helped and is not counted either.
  */
+import { stepsKnown, type VectorClock } from "../../core/internal.ts";
 import type { ChannelKind, ExecutionPlan, SimpleOp } from "../plan/index.ts";
 import { type Geometry, iterationsOf } from "./cell-geometry.ts";
-import type { Clock, Snapshot } from "./vector-clocks.ts";
+
+/** What a release carries: everything up to a segment of one strand, and what that strand had heard of. */
+export interface Snapshot {
+  readonly strand: number;
+  readonly segments: number;
+  readonly base: VectorClock;
+  /** What was performed before (see `Past` in `access-log.ts`); absent in plans without packets. */
+  readonly known: VectorClock;
+  readonly link: number;
+}
 
 /** One executed signal (or release). */
 export interface SignalEvent {
   readonly strand: number;
   /** Segment of the strand that the signal ends. */
   readonly segment: number;
-  readonly clock: Clock;
+  readonly clock: VectorClock;
   /** What a waiter learns; undefined when relaxed. */
   readonly snapshot: Snapshot | undefined;
 }
@@ -29,8 +39,8 @@ export interface WaitEvent {
   readonly ticket: number;
   /** Under `choices`: it went on because it was chosen. One for which there was a token whoever came first has no fixed ticket. */
   readonly chosen: boolean;
-  /** Clock before the wait. */
-  readonly clock: Clock;
+  /** VectorClock before the wait. */
+  readonly clock: VectorClock;
 }
 
 export interface Counter {
@@ -179,12 +189,12 @@ function countTotals(plan: ExecutionPlan, geometry: Geometry, table: CounterTabl
   }
 }
 
-const knows = (clock: Clock, strand: number, segment: number): boolean =>
-  clock !== undefined && clock[strand]! > segment;
-
 /** Says whether event a (a signal or wait that ends a segment) comes before an event with `clock` on `strand`. */
-function before(a: { strand: number; segment: number }, b: { strand: number; segment: number; clock: Clock }): boolean {
-  return a.strand === b.strand ? a.segment < b.segment : knows(b.clock, a.strand, a.segment);
+function before(
+  a: { strand: number; segment: number },
+  b: { strand: number; segment: number; clock: VectorClock },
+): boolean {
+  return a.strand === b.strand ? a.segment < b.segment : stepsKnown(b.clock, a.strand) > a.segment;
 }
 
 /** Counters with more events than this get no derived order (fewer orderings: never unsound). */

@@ -1,24 +1,24 @@
 /** One strand during an exploration: where it stands, what it knows, and what it can prove to have been performed. */
+import { joinClocks, type VectorClock, withSteps } from "../../core/internal.ts";
 import { bodyOf, type ExecutionPlan, type SimpleOp } from "../plan/index.ts";
 import type { AccessLog, Past } from "./access-log.ts";
-import { type Clock, join, withStrand } from "./vector-clocks.ts";
 
 export interface StrandState {
   readonly g: number;
   readonly rank: number;
   segment: number;
   phase: number;
-  clock: Clock;
+  clock: VectorClock;
   parked: boolean;
   /** For plans with packets: what was performed (see `Past` in `access-log.ts`). */
-  known: Clock;
+  known: VectorClock;
   phaseStart: number;
   /**
    * Where waits are not block-wide: what thread i has heard of since the last block-wide synchronisation, and the snapshots
    * that the whole strand learns there. Empty elsewhere.
    */
-  heardByThread: Clock[];
-  unlearned: { readonly known: Clock; readonly link: number }[];
+  heardByThread: VectorClock[];
+  unlearned: { readonly known: VectorClock; readonly link: number }[];
   /** Link of the packets read before the last synchronisation; 0 for none. */
   base: number;
   /** Link of the packets read since, by position. */
@@ -33,8 +33,8 @@ export interface StrandState {
 }
 
 /**
- * Up to this many lanes a strand keeps a clock of what was performed. Beyond, clocks would fill the memory (4,096 strands
- * of 64 ranks: 16 KB each, one for each strand and phase); the packets are followed back one by one instead.
+ * Up to this many lanes a strand keeps a clock of what was performed. Beyond, the packets are followed back one by one
+ * instead, which needs no memory for each strand and phase.
  */
 const MAX_KNOWN_LANES = 600;
 
@@ -65,7 +65,6 @@ export function newStrand(g: number, rank: number): StrandState {
 /** What strands hear of each other beyond their clocks; without packets there is nothing to hear. */
 export class Hearsay {
   readonly #log: AccessLog;
-  readonly #size: number;
   readonly #hasPackets: boolean;
   readonly #keepsClock: boolean;
   /**
@@ -74,7 +73,6 @@ export class Hearsay {
    */
   constructor(log: AccessLog, size: number, hasPackets: boolean, isUneven: boolean) {
     this.#log = log;
-    this.#size = size;
     this.#hasPackets = hasPackets;
     this.#keepsClock = size <= MAX_KNOWN_LANES && !isUneven;
   }
@@ -89,21 +87,21 @@ export class Hearsay {
     const keepsClock = this.#keepsClock;
     if (!keepsClock) strand.known = strand.clock;
     if (strand.links.size === 0) {
-      if (keepsClock) strand.known = join(strand.known, strand.clock);
+      if (keepsClock) strand.known = joinClocks(strand.known, strand.clock);
       return;
     }
     const log = this.#log;
     const links = [...strand.links.values()];
     if (keepsClock) {
-      let known = join(strand.known, strand.clock);
+      let known = joinClocks(strand.known, strand.clock);
       const seen = new Set<number>();
       for (let link of links) {
         for (; link !== 0 && link !== strand.base && !seen.has(link); link = log.linkBehind(link)) {
           seen.add(link);
           const node = log.linkFrom(link);
           if (node === 0) continue;
-          known = join(known, log.known(node));
-          if (log.own(node) > 0) known = withStrand(known, log.lane(node), log.own(node), this.#size);
+          known = joinClocks(known, log.known(node));
+          if (log.own(node) > 0) known = withSteps(known, log.lane(node), log.own(node));
         }
       }
       strand.known = known;
@@ -115,7 +113,7 @@ export class Hearsay {
   /** All threads of a strand learn what single ones have waited for. */
   gather(strand: StrandState): void {
     if (strand.heardByThread.length === 0) return;
-    for (const clock of strand.heardByThread) strand.clock = join(strand.clock, clock);
+    for (const clock of strand.heardByThread) strand.clock = joinClocks(strand.clock, clock);
     const unlearned = strand.unlearned;
     strand.heardByThread = [];
     strand.unlearned = [];
@@ -123,9 +121,9 @@ export class Hearsay {
   }
 
   /** A strand learns what another had performed. */
-  learn(strand: StrandState, known: Clock, link: number): void {
+  learn(strand: StrandState, known: VectorClock, link: number): void {
     if (!this.#hasPackets) return;
-    strand.known = !this.#keepsClock ? strand.clock : join(join(strand.known, known), strand.clock);
+    strand.known = !this.#keepsClock ? strand.clock : joinClocks(joinClocks(strand.known, known), strand.clock);
     if (link === 0 || link === strand.base) return;
     strand.base = strand.base === 0 ? link : this.#log.link(0, strand.base, [link]);
   }

@@ -1,10 +1,17 @@
 /** Signals, waits and semaphores during an exploration: who may go on, and what one side learns of the other. */
+import { joinClocks, type VectorClock, withSteps } from "../../core/internal.ts";
 import type { SimpleOp } from "../plan/index.ts";
 import type { Lanes } from "./proxy-lanes.ts";
 import type { Proxies } from "./proxy-stalls.ts";
-import { type Counter, type CounterTable, counterUse, type SignalEvent, type WaitEvent } from "./signal-counters.ts";
+import {
+  type Counter,
+  type CounterTable,
+  counterUse,
+  type SignalEvent,
+  type Snapshot,
+  type WaitEvent,
+} from "./signal-counters.ts";
 import type { Hearsay, StrandState } from "./strand-state.ts";
-import { acquire, join, type Snapshot } from "./vector-clocks.ts";
 
 /** How waits on contested counters are admitted. */
 export type Policy =
@@ -27,8 +34,6 @@ export interface TokenParts {
   readonly lanes: Lanes;
   readonly hearsay: Hearsay;
   readonly proxies: Proxies;
-  /** Number of lanes. */
-  readonly size: number;
   /** Signals and waits are done by one thread each and synchronise no other: MSCCL++'s executor. */
   readonly threadwise: boolean;
   readonly wake: (strand: StrandState) => void;
@@ -53,11 +58,10 @@ export class Tokens {
    * By lane, segments that were over when a signal was raised that somebody waited for, relaxed or not. A relaxed wait
    * makes nothing visible to its strand, but it does not end before the proxy is done with what the signal stands behind.
    */
-  readonly arrived: Int32Array;
+  arrived: VectorClock;
 
   constructor(parts: TokenParts) {
     this.#in = parts;
-    this.arrived = new Int32Array(parts.size);
     const counters = parts.table.counters.length;
     this.#count = new Int32Array(counters);
     this.#taken = new Int32Array(counters);
@@ -90,7 +94,7 @@ export class Tokens {
         return undefined;
       }
       // Of a single thread only what came before the last block-wide synchronisation is sure, and what it heard itself.
-      const clock = threadwise ? join(strand.clock, strand.heardByThread[thread]) : strand.clock;
+      const clock = threadwise ? joinClocks(strand.clock, strand.heardByThread[thread]) : strand.clock;
       return {
         strand: strand.g,
         segments: threadwise ? strand.phaseStart : strand.segment + 1,
@@ -199,21 +203,19 @@ export class Tokens {
 
   #arrive({ base }: Snapshot): void {
     // Only proxies are still at work when every strand has ended.
-    if (base === undefined) return;
-    for (let lane = this.#in.lanes.first; lane < base.length; lane++)
-      if (base[lane]! > this.arrived[lane]!) this.arrived[lane] = base[lane]!;
+    if (this.#in.lanes.any) this.arrived = joinClocks(this.arrived, base);
   }
 
   #acquire(strand: StrandState, snapshot: Snapshot, thread: number): void {
     if (this.#in.threadwise) {
-      const heard = join(strand.clock, strand.heardByThread[thread]);
+      const heard = joinClocks(strand.clock, strand.heardByThread[thread]);
       // No holes: the others have heard what the strand knows.
       while (strand.heardByThread.length <= thread) strand.heardByThread.push(strand.clock);
-      strand.heardByThread[thread] = acquire(heard, snapshot, this.#in.size);
+      strand.heardByThread[thread] = acquire(heard, snapshot);
       strand.unlearned.push({ known: snapshot.known, link: snapshot.link });
       return;
     }
-    strand.clock = acquire(strand.clock, snapshot, this.#in.size);
+    strand.clock = acquire(strand.clock, snapshot);
     this.#in.hearsay.learn(strand, snapshot.known, snapshot.link);
   }
 
@@ -222,6 +224,10 @@ export class Tokens {
     const { take } = counterUse(this.#in.table, strand.rank, op);
     return take.find((counter) => this.available(counter) < 1) ?? take[0];
   }
+}
+
+function acquire(clock: VectorClock, { base, strand, segments }: Snapshot): VectorClock {
+  return withSteps(joinClocks(clock, base), strand, segments);
 }
 
 function push<T>(map: Map<number, T[]>, key: number, item: T): void {
