@@ -35,6 +35,12 @@ export function showProgress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r\u001b[2K${printable(text)}`);
 }
 
+/** As `showProgress`, and where stderr is no terminal a line of its own: for what takes minutes. */
+export function reportProgress(text: string): void {
+  if (process.stderr.isTTY) showProgress(text);
+  else printError(`${text}\n`);
+}
+
 /** On a terminal, begins a new page, as `watch` does. */
 export function clearScreen(): void {
   if (process.stdout.isTTY) process.stdout.write("\u001b[H\u001b[2J");

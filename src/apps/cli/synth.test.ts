@@ -75,6 +75,24 @@ describe("chorale synth", () => {
     }
   });
 
+  it("says what it is at on many ranks where stderr is no terminal, too, and refuses too many at once", async () => {
+    const star = (numRanks: number) => {
+      const ids = Array.from({ length: numRanks }, (_, rank) => `g${rank}`);
+      const nodes = [...ids.map((id) => ({ id, kind: "rank" })), { id: "s", kind: "relay" }];
+      const both = ids.flatMap((id) => [
+        { from: id, to: "s", capacity: "1" },
+        { from: "s", to: id, capacity: "1" },
+      ]);
+      writeFileSync(file(`star${numRanks}.network.json`), JSON.stringify({ nodes, edges: both }));
+      return file(`star${numRanks}.network.json`);
+    };
+    const many = await runCli("synth", "scatter", "--topology", star(257));
+    expect(many).toMatchObject({ code: 0, err: "finding the optimum of scatter over 257 ranks\n" });
+    expect(await runCli("synth", "scatter", "--topology", star(256))).toMatchObject({ code: 0, err: "" });
+    const { code, err } = await runCli("synth", "all_gather", "--topology", "512x hgx-h100-8");
+    expect({ code, err }).toEqual({ code: 2, err: expect.stringContaining("ranks is 4096; expected at most 2896") });
+  });
+
   it("counts one tree and one step as one, and simulates nothing on a network without machines", async () => {
     const words = ["synth", "broadcast", "--topology", file("pair.network.json"), "-o", file("pair.json")];
     const { code, out } = await runCli(...words);

@@ -32,6 +32,7 @@ import {
   synthesize,
   waveTimeUs,
 } from "../../authoring/synthesis/index.ts";
+import { defaultRanks, requireRanks } from "../../authoring/synthesis/internal.ts";
 import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
@@ -39,7 +40,7 @@ import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
 import { collect, deviceIds, factor, refuseGiven, whole } from "./option-readers.ts";
-import { print, printJson, showProgress } from "./output.ts";
+import { print, printJson, reportProgress, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
 import { writeOutput } from "./write-output.ts";
@@ -149,13 +150,19 @@ interface Summary {
   readonly envelope?: Omit<Envelope, "plans">;
 }
 
+/** Steps of machines of more ranks take so long that they are said where stderr is no terminal, too. */
+const MANY_RANKS = 256;
+
 /** Larger files are no network: the largest has a million edges. */
 const MAX_NETWORK_BYTES = 2 ** 27;
 
 const isNetworkFile = (topology: string): boolean => topology.endsWith(".network.json");
 
 /** A file that is a network by itself, or else any topology; `inventory` is what plans are simulated on. */
-async function machineFor(flags: Flags): Promise<{ network: Network; inventory: () => Inventory }> {
+async function machineFor(
+  flags: Flags,
+  collective: CertifiedCollective,
+): Promise<{ network: Network; inventory: () => Inventory }> {
   if (isNetworkFile(flags.topology)) {
     const value = readJsonFile(flags.topology, MAX_NETWORK_BYTES);
     checkNetwork(value);
@@ -169,6 +176,8 @@ async function machineFor(flags: Flags): Promise<{ network: Network; inventory: 
   }) as LinkKind[] | undefined;
   const inventory = await loadTopology(flags.topology);
   const devices = deviceIds(flags.devices);
+  // Before the network is made, which takes half a minute of 30,000 ranks.
+  requireRanks((devices ?? defaultRanks(inventory)).length, collective);
   const network = networkOf(inventory, {
     ...(devices === undefined ? {} : { devices }),
     ...(flags.relayDevices === undefined ? {} : { relayDevices: flags.relayDevices }),
@@ -273,7 +282,7 @@ const rate = (GBps: number): string =>
 
 const writePlan = (file: string, plan: ExecutionPlan): void => writeOutput("-o", file, `${planToJson(plan, 2)}\n`);
 
-/** Each step of a machine of thousands of devices takes seconds, or minutes: on a terminal, the one under way is said. */
+/** Each step of a machine of thousands of devices takes seconds, or minutes: the one under way is said. */
 async function run(operation: string, flags: Flags): Promise<number> {
   try {
     return await answer(operation, flags);
@@ -295,7 +304,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
   if (flags.instances !== undefined && (flags.output === undefined || flags.multicast === true))
     throw new InvalidArgumentError("--instances", flags.instances, "-o with it, and no --multicast");
   showProgress(`reading ${flags.topology}`);
-  const { network, inventory } = await machineFor(flags);
+  const { network, inventory } = await machineFor(flags, collective);
   const options = {
     ...(flags.root === undefined ? {} : { root: flags.root }),
     ...(flags.share === undefined ? {} : { shares: flags.share }),
@@ -305,7 +314,8 @@ async function answer(operation: string, flags: Flags): Promise<number> {
   const template = collective === "all_reduce" ? multicastTemplate(network) : undefined;
   if (flags.multicast === true) requireTemplate(flags, template);
   const numRanks = network.nodes.filter(({ kind }) => kind === "rank").length;
-  showProgress(`finding the optimum of ${collective} over ${numRanks} ranks`);
+  const say = numRanks > MANY_RANKS ? reportProgress : showProgress;
+  say(`finding the optimum of ${collective} over ${numRanks} ranks`);
   const result = await synthesize(network, collective, options);
   const fluidUs = (result.time.toNumber() * sizeBytes) / 1000;
   const most = Math.max(1, mostPieces(result));
@@ -316,7 +326,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
     throw new InvalidArgumentError("--instances", flags.instances, `1 to ${mostCopies} for this schedule`);
   const pieces = flags.pieces ?? piecesFor(result.height, stepUs(network), fluidUs, Math.min(8, most));
   if (result.isOptimal && flags.certificate !== undefined) {
-    showProgress("checking the certificate");
+    say("checking the certificate");
     const certificate = certify(result);
     const { faults } = checkCertificate(certificate);
     if (faults.length > 0) throw new Error(`the certificate does not hold: ${faults.join("; ")}`);
@@ -324,7 +334,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
   }
   let timed: Simulated | undefined;
   if (flags.output !== undefined) {
-    showProgress("compiling the plan and proving it");
+    say("compiling the plan and proving it");
     const op = flags.redop ?? "sum";
     const base = { pieces, op };
     const strands = flags.multicast === true ? "ways" : (flags.strands ?? fastestStrands(result, sizeBytes, base));
@@ -337,14 +347,14 @@ async function answer(operation: string, flags: Flags): Promise<number> {
       writePlan(flags.output, plan);
       const mostTried = (most * TRIED_SHARE) / pieces;
       if (!isNetworkFile(flags.topology) && (flags.instances ?? 1) <= mostTried) {
-        showProgress("simulating the plan");
+        say("simulating the plan");
         timed = await simulated(make, plan, mostTried, flags, inventory());
       }
     }
   }
   const sizes = await envelopeFor(flags, collective, network, inventory);
   const { plans, ...envelope } = sizes?.found ?? {};
-  if (flags.sensitivity === true) showProgress("finding which links bind");
+  if (flags.sensitivity === true) say("finding which links bind");
   const summary: Summary = {
     operation: collective,
     topology: flags.topology,

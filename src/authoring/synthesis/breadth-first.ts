@@ -74,11 +74,12 @@ class Arrival {
   readonly #drains: number[] = [];
   readonly #middles: { share: number; hop: number; edge: number }[] = [];
 
+  /** @param mayCome by share, which of the hops it may take */
   constructor(
     shares: readonly number[],
     weights: readonly number[],
     hops: readonly Hop[],
-    mayCome: (share: number, hop: Hop) => boolean,
+    mayCome: readonly (readonly number[])[],
   ) {
     this.shares = shares;
     this.hops = hops;
@@ -86,12 +87,10 @@ class Arrival {
     this.#flow = new FlowGraph(shares.length + hops.length);
     this.#source = this.#flow.addNode();
     this.#sink = this.#flow.addNode();
-    for (const [i, share] of shares.entries()) {
+    for (const i of shares.keys()) {
       this.#feeds.push(this.#flow.addEdge(this.#source, i, 0));
-      for (const [j, hop] of hops.entries()) {
-        if (mayCome(share, hop))
-          this.#middles.push({ share: i, hop: j, edge: this.#flow.addEdge(i, shares.length + j, 0) });
-      }
+      for (const j of mayCome[i] ?? [])
+        this.#middles.push({ share: i, hop: j, edge: this.#flow.addEdge(i, shares.length + j, 0) });
     }
     for (const j of hops.keys()) this.#drains.push(this.#flow.addEdge(shares.length + j, this.#sink, 0));
   }
@@ -134,25 +133,35 @@ class Arrival {
   }
 }
 
-/** Steps between every two ranks, from the first by the second. */
-function stepsApart(
-  graph: ScaledGraph,
-  hops: ReadonlyMap<number, ReadonlyMap<number, Hop>>,
-): Map<number, Map<number, number>> {
+/** Steps between every two ranks, from the first by the second, by node; -1 where nothing leads. */
+function stepsApart(graph: ScaledGraph, hops: ReadonlyMap<number, ReadonlyMap<number, Hop>>): Map<number, Int32Array> {
   return new Map(
     graph.ranks.map((root) => {
-      const steps = new Map([[root, 0]]);
+      const steps = new Int32Array(graph.numNodes).fill(-1);
+      steps[root] = 0;
       const queue = [root];
       for (const node of queue) {
         for (const to of (hops.get(node) as ReadonlyMap<number, Hop>).keys()) {
-          if (steps.has(to)) continue;
-          steps.set(to, (steps.get(node) as number) + 1);
+          if (steps[to] !== -1) continue;
+          steps[to] = (steps[node] as number) + 1;
           queue.push(to);
         }
       }
       return [root, steps];
     }),
   );
+}
+
+/** The ranks at each distance, in rank order. */
+function byDistance(graph: ScaledGraph, steps: Int32Array): number[][] {
+  const at: number[][] = [];
+  for (const node of graph.ranks) {
+    const distance = steps[node] as number;
+    if (distance < 0) continue;
+    while (at.length <= distance) at.push([]);
+    at[distance]?.push(node);
+  }
+  return at;
 }
 
 /**
@@ -163,23 +172,32 @@ export function breadthFirst(graph: ScaledGraph, weights: readonly number[]): Br
   const outgoing = outgoingOf(graph);
   const hops = new Map(graph.ranks.map((rank) => [rank, hopsFrom(graph, outgoing, rank)] as const));
   const apart = stepsApart(graph, hops);
-  const stepsOf = (root: number, to: number) => apart.get(root)?.get(to) ?? Number.POSITIVE_INFINITY;
+  const stepsOf = (root: number, to: number) => apart.get(root)?.[to] as number;
   const roots = graph.ranks.filter((_, rank) => (weights[rank] as number) > 0);
   const weightOf = new Map(graph.ranks.map((node, rank) => [node, weights[rank] as number]));
-  const most = Math.max(...roots.flatMap((root) => graph.ranks.map((rank) => stepsOf(root, rank))));
+  const most = roots.reduce(
+    (steps, root) => graph.ranks.reduce((a, rank) => Math.max(a, stepsOf(root, rank)), steps),
+    0,
+  );
   const arrivals: { to: number; step: number; arrival: Arrival; least: Ratio }[] = [];
+  const placeOf = new Map(graph.ranks.map((node, rank) => [node, rank]));
+  const inRankOrder = (a: number, b: number) => (placeOf.get(a) as number) - (placeOf.get(b) as number);
+  const atSteps = new Map(roots.map((root) => [root, byDistance(graph, apart.get(root) as Int32Array)]));
   for (const to of graph.ranks) {
-    const into = graph.ranks.flatMap((rank) => hops.get(rank)?.get(to) ?? []);
     for (let step = 1; step <= most; step++) {
       const shares = roots.filter((root) => stepsOf(root, to) === step);
       if (shares.length === 0) continue;
-      const mayCome = (root: number, hop: Hop) => stepsOf(root, hop.from) === step - 1;
-      const own = into.filter((hop) => shares.some((root) => mayCome(root, hop)));
+      // Each comes from the ranks that it has reached a step before, where a hop leads on from there.
+      const near = shares.map((root) =>
+        (atSteps.get(root)?.[step - 1] ?? []).filter((from) => hops.get(from)?.has(to)),
+      );
+      const from = [...new Set(near.flat())].sort(inRankOrder);
+      const numberOf = new Map(from.map((node, hop) => [node, hop]));
       const arrival = new Arrival(
         shares,
         shares.map((root) => weightOf.get(root) as number),
-        own,
-        mayCome,
+        from.map((node) => hops.get(node)?.get(to) as Hop),
+        near.map((nodes) => nodes.map((node) => numberOf.get(node) as number)),
       );
       arrivals.push({ to, step, arrival, least: arrival.least() });
     }
@@ -225,12 +243,18 @@ function treesOf(
   arrivals: readonly { readonly step: number; readonly ways: readonly Hop[] }[],
 ): RoutedTree[] {
   const inOrder = [...arrivals].sort((a, b) => a.step - b.step);
+  const numbers = new Map<Hop, number>();
+  const numberOf = (hop: Hop) => {
+    const number = numbers.get(hop) ?? numbers.size;
+    numbers.set(hop, number);
+    return number;
+  };
   const trees = new Map<string, { root: number; amount: number; routes: (readonly number[])[] }>();
   for (let slot = 0; slot < slots; slot++) {
-    const routes = inOrder.map(({ ways }) => (ways[slot] as Hop).route);
-    const key = routes.map((route) => route.join(" ")).join(",");
+    const hops = inOrder.map(({ ways }) => ways[slot] as Hop);
+    const key = hops.map(numberOf).join();
     const known = trees.get(key);
-    if (known === undefined) trees.set(key, { root, amount: 1, routes });
+    if (known === undefined) trees.set(key, { root, amount: 1, routes: hops.map(({ route }) => route) });
     else known.amount++;
   }
   return [...trees.values()];

@@ -6,7 +6,8 @@
 import { UnsupportedError } from "../../core/index.ts";
 import { FlowGraph } from "./max-flow.ts";
 import { Rational } from "./rational.ts";
-import { gcd, leaving, type ScaledGraph } from "./scaled-graph.ts";
+import { gcd, leaving, outgoingOf, reversed, type ScaledGraph } from "./scaled-graph.ts";
+import { symmetryOf } from "./symmetry.ts";
 
 /** A ratio of integers; time for all the data is `above / below` in units of 1 / capacity unit. */
 export interface Ratio {
@@ -88,6 +89,22 @@ export class GatherTest {
   }
 }
 
+/** Up to so many ranks each is tested: that is faster than looking for symmetries. */
+const MOST_TESTED = 32;
+
+/** One rank of each orbit, the first: those of an orbit have flows of the same size. */
+function targetsOf(graph: ScaledGraph, weights: readonly number[]): readonly number[] {
+  if (graph.ranks.length <= MOST_TESTED) return graph.ranks;
+  const { first } = symmetryOf(graph, weights);
+  const seen = new Set<number>();
+  return graph.ranks.filter((node) => {
+    const orbit = first[node] as number;
+    const isFirst = !seen.has(orbit);
+    seen.add(orbit);
+    return isFirst;
+  });
+}
+
 /**
  * The exact optimum of all-gather with integer weights by rank (their sum is all the data), and the cut that proves it.
  * @param targets the ranks to test: all, or one of each symmetry orbit
@@ -96,7 +113,7 @@ export class GatherTest {
 export function gatherBound(
   graph: ScaledGraph,
   weights: readonly number[] = graph.ranks.map(() => 1),
-  targets: readonly number[] = graph.ranks,
+  targets: readonly number[] = targetsOf(graph, weights),
 ): CutBound {
   // Start with the best of the cuts around everything but one rank.
   let best: CutBound | undefined;
@@ -121,7 +138,16 @@ export function gatherBound(
  * @throws UnsupportedError
  */
 export function requireConnected(graph: ScaledGraph): void {
-  gatherBound(graph);
+  // The cut that says so, of those that are not.
+  if (!reachesRanks(graph) || !reachesRanks(reversed(graph))) gatherBound(graph, undefined, graph.ranks);
+}
+
+/** Whether links lead from the first rank to all others. */
+function reachesRanks(graph: ScaledGraph): boolean {
+  const outgoing = outgoingOf(graph);
+  const reached = new Set(graph.ranks.slice(0, 1));
+  for (const node of reached) for (const edge of outgoing[node] ?? []) reached.add(graph.edges[edge]?.to as number);
+  return graph.ranks.every((node) => reached.has(node));
 }
 
 /** The optimum of a scatter with weights by rank: one flow into all ranks at once, by the same Newton iteration. */

@@ -10,7 +10,7 @@ const least = (values: readonly number[]): number => values.reduce((a, b) => Mat
 /** By rank, the fewest steps from one rank to each, over nodes for which `isOpen` holds. Relays are passed within a step. */
 function stepsFrom(
   graph: ScaledGraph,
-  outgoing: readonly (readonly number[])[],
+  next: readonly (readonly number[])[],
   source: number,
   isOpen: (node: number) => boolean = () => true,
 ): number[] {
@@ -18,19 +18,35 @@ function stepsFrom(
   reached[source] = 0;
   let frontier = [source];
   for (let step = 1; frontier.length > 0; step++) {
-    const next: number[] = [];
+    const further: number[] = [];
     // Relays join the list that is being walked: they are passed in the same step.
     for (let i = 0; i < frontier.length; i++) {
-      for (const edge of outgoing[frontier[i] as number] as readonly number[]) {
-        const to = graph.edges[edge]?.to as number;
+      for (const to of next[frontier[i] as number] as readonly number[]) {
         if ((reached[to] as number) < FAR || !isOpen(to)) continue;
         reached[to] = step;
-        (graph.isRank[to] ? next : frontier).push(to);
+        (graph.isRank[to] ? further : frontier).push(to);
       }
     }
-    frontier = next;
+    frontier = further;
   }
   return graph.ranks.map((node) => reached[node] as number);
+}
+
+/** By node, the nodes that edges lead to. */
+const nextOf = (graph: ScaledGraph): readonly (readonly number[])[] =>
+  outgoingOf(graph).map((edges) => edges.map((edge) => graph.edges[edge]?.to as number));
+
+const stepsOf = new WeakMap<ScaledGraph, readonly (readonly number[])[]>();
+
+/** By rank, the fewest steps from it to each rank. */
+function stepsBetween(graph: ScaledGraph): readonly (readonly number[])[] {
+  let steps = stepsOf.get(graph);
+  if (steps === undefined) {
+    const next = nextOf(graph);
+    steps = graph.ranks.map((node) => stepsFrom(graph, next, node));
+    stepsOf.set(graph, steps);
+  }
+  return steps;
 }
 
 /**
@@ -44,11 +60,11 @@ function stepsPastCut(
   steps: readonly (readonly number[])[],
   inside: ReadonlySet<number>,
 ): number {
-  const outgoing = outgoingOf(graph);
+  const next = nextOf(graph);
   const isOutside = (node: number) => !inside.has(node);
   const outside = [...graph.ranks.keys()].filter((rank) => isOutside(graph.ranks[rank] as number));
   const beyond = outside.map((first) => {
-    const within = stepsFrom(graph, outgoing, graph.ranks[first] as number, isOutside);
+    const within = stepsFrom(graph, next, graph.ranks[first] as number, isOutside);
     return most(outside.map((rank) => within[rank] as number));
   });
   const ofRoot = (root: number) => least(outside.map((first, i) => (steps[root]?.[first] ?? FAR) + (beyond[i] ?? FAR)));
@@ -61,16 +77,14 @@ function stepsPastCut(
  * keep a cut busy with nothing but what has to cross it, the steps that this forces.
  */
 export function leastHeight(graph: ScaledGraph, weights: readonly number[], busy?: ReadonlySet<number>): number {
-  const outgoing = outgoingOf(graph);
-  const steps = graph.ranks.map((node) => stepsFrom(graph, outgoing, node));
+  const steps = stepsBetween(graph);
   const apart = most(steps.filter((_, rank) => (weights[rank] as number) > 0).map(most));
   return busy === undefined ? apart : Math.max(apart, stepsPastCut(graph, weights, steps, busy));
 }
 
 /** The same for trees that lead up to their roots and down again, with the best root: both ways together. */
 export function leastHeightBothWays(graph: ScaledGraph): number {
-  const outgoing = outgoingOf(graph);
-  const steps = graph.ranks.map((node) => stepsFrom(graph, outgoing, node));
+  const steps = stepsBetween(graph);
   return least(steps.map((from, rank) => most(from) + most(steps.map((to) => to[rank] as number))));
 }
 
@@ -88,7 +102,7 @@ export function heightBound(problem: Problem, optimal?: Pick<Bound, "witness">):
   if (collective === "all_reduce") return leastHeightBothWays(graph);
   const weights = weightsOf(problem);
   if (collective === "scatter" || collective === "gather") {
-    const from = stepsFrom(graph, outgoingOf(graph), root);
+    const from = stepsFrom(graph, nextOf(graph), root);
     return most(from.filter((_, rank) => (weights[rank] as number) > 0));
   }
   if (collective === "all_to_all" || optimal?.witness.kind !== "cut") return leastHeight(graph, weights);

@@ -26,7 +26,7 @@ export interface NetworkOptions {
 }
 
 /** The devices that a collective runs on by default: visible accelerators that are no part of another one. */
-function defaultRanks(inventory: Pick<Inventory, "devices">): string[] {
+export function defaultRanks(inventory: Pick<Inventory, "devices">): string[] {
   return inventory.devices
     .filter(({ family, visible, parent }) => family !== "cpu" && visible && parent === undefined)
     .map(({ id }) => id);

@@ -17,6 +17,26 @@ export interface SynthesisOptions {
   readonly fewestSteps?: boolean;
 }
 
+/** Routes of a schedule: more fill the memory, and no certificate of so many could be read. */
+const MOST_ROUTES = 2 ** 23;
+
+/** Collectives whose data starts or ends at one rank: a route for each rank is enough. */
+const ROOTED: ReadonlySet<CertifiedCollective> = new Set(["broadcast", "reduce", "scatter", "gather"]);
+
+/**
+ * Refuses more ranks than a schedule is found for, before anything is sought.
+ * @throws InvalidArgumentError
+ */
+export function requireRanks(numRanks: number, collective: CertifiedCollective): void {
+  const most = Math.floor(Math.sqrt(MOST_ROUTES));
+  if (ROOTED.has(collective) || numRanks <= most) return;
+  throw new InvalidArgumentError(
+    "ranks",
+    numRanks,
+    `at most ${most} for ${collective}, whose schedule has a route for every two ranks: name fewer devices, or a smaller machine of the same kind`,
+  );
+}
+
 export interface Problem {
   readonly net: CheckedNetwork;
   readonly graph: ScaledGraph;

@@ -70,9 +70,16 @@ export function totalCapacity({ edges }: Pick<ScaledGraph, "edges">): number {
   return edges.reduce((sum, { capacity }) => sum + capacity, 0);
 }
 
-/** The same graph with every edge turned round: what gathers there spreads here. */
+const turned = new WeakMap<ScaledGraph, ScaledGraph>();
+
+/** The same graph with every edge turned round: what gathers there spreads here. One graph each, whoever asks. */
 export function reversed(graph: ScaledGraph): ScaledGraph {
-  return { ...graph, edges: graph.edges.map(({ from, to, capacity }) => ({ from: to, to: from, capacity })) };
+  let back = turned.get(graph);
+  if (back === undefined) {
+    back = { ...graph, edges: graph.edges.map(({ from, to, capacity }) => ({ from: to, to: from, capacity })) };
+    turned.set(graph, back);
+  }
+  return back;
 }
 
 /** Capacity that leaves a set of nodes. */

@@ -208,18 +208,27 @@ function* blockCandidates(graph: ScaledGraph, colours: readonly number[], finder
   }
 }
 
+function hashOf(permutation: Permutation): number {
+  let hash = 0;
+  for (let i = 0; i < permutation.length; i++) hash = mixed(hash, permutation[i] as number);
+  return hash;
+}
+
 /** The group that generators make, or undefined when it has more than `most` elements. */
 function closure(generators: readonly Permutation[], numNodes: number, most: number): Permutation[] | undefined {
   const identity = Int32Array.from({ length: numNodes }, (_, node) => node);
   const elements = [identity];
-  const keys = new Set([identity.join()]);
+  const known = new Map([[hashOf(identity), [identity]]]);
   for (const element of elements) {
     for (const generator of generators) {
-      const product = element.map((node) => generator[node] as number);
-      const key = product.join();
-      if (keys.has(key)) continue;
+      const product = new Int32Array(numNodes);
+      for (let i = 0; i < numNodes; i++) product[i] = generator[element[i] as number] as number;
+      const hash = hashOf(product);
+      const alike = known.get(hash);
+      if (alike?.some((other) => other.every((node, i) => node === product[i]))) continue;
       if (elements.length === most) return undefined;
-      keys.add(key);
+      if (alike === undefined) known.set(hash, [product]);
+      else alike.push(product);
       elements.push(product);
     }
   }
@@ -245,8 +254,19 @@ function numOrbits(generators: readonly Permutation[], ranks: readonly number[])
   return count;
 }
 
-/** Symmetries of a network that also keep the weights of its ranks; perhaps the identity alone. */
+const found = new WeakMap<ScaledGraph, { readonly weights: readonly number[]; readonly symmetry: Symmetry }[]>();
+
+/** Symmetries of a network that also keep the weights of its ranks; perhaps the identity alone. Sought once. */
 export function symmetryOf(graph: ScaledGraph, weights: readonly number[]): Symmetry {
+  const known = found.get(graph) ?? [];
+  const before = known.find((one) => one.weights.every((weight, rank) => weight === weights[rank]));
+  if (before !== undefined) return before.symmetry;
+  const symmetry = soughtSymmetry(graph, weights);
+  found.set(graph, [...known, { weights, symmetry }]);
+  return symmetry;
+}
+
+function soughtSymmetry(graph: ScaledGraph, weights: readonly number[]): Symmetry {
   const finder = new SymmetryFinder(graph, weights);
   const colours = finder.rankColours();
   const fewest = new Set(colours).size;

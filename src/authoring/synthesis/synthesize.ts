@@ -7,7 +7,7 @@ import type { CertifiedCollective, Network } from "../certificate/index.ts";
 import { heightBound } from "./height-bound.ts";
 import type { Bound, Outcome } from "./outcome.ts";
 import { allToAllBound, betweenAll, byPaths, pathsBound } from "./path-schedules.ts";
-import { type Problem, problemOf, type SynthesisOptions } from "./problem.ts";
+import { type Problem, problemOf, requireRanks, type SynthesisOptions } from "./problem.ts";
 import { byTrees, byTreesBothWays, treesBothWaysBound, treesBound } from "./tree-schedules.ts";
 
 export interface Synthesis extends Outcome {
@@ -63,7 +63,7 @@ export async function lowerBound(
  * Finds the optimum of a collective on a network and a schedule for it.
  * @returns exact fractions; `isOptimal` says whether the schedule reaches the bound
  * @throws FormatError for an invalid network; UnsupportedError when ranks are not connected; InvalidArgumentError for
- *   options out of range and for capacities or sizes beyond what is computed exactly
+ *   options out of range, for more ranks than schedules are found for, and for capacities or sizes beyond what is computed exactly
  * @example
  * import { networkOf, synthesize } from "chorale/synthesis";
  * import { presetInventory } from "chorale/topology";
@@ -76,6 +76,7 @@ export async function synthesize(
   options: SynthesisOptions = {},
 ): Promise<Synthesis> {
   const problem = problemOf(network, collective, options);
+  requireRanks(problem.graph.ranks.length, collective);
   const { bound, witness, time, schedule, height } = await METHODS[collective].solve(problem);
   const isOptimal = time.equals(bound);
   const lowest = heightBound(problem, isOptimal ? { witness } : undefined);
