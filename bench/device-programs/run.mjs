@@ -3,8 +3,8 @@
  *   node bench/device-programs/run.mjs FILE.json.gz [thread|process] [--worlds 14] [--seconds 100] [--backend cuda]
  * (after npm run build.) So many worlds share the plans, each in a process of its own: most of the time NVRTC compiles, and ten
  * worlds of threads in one process once did not end, nobody knows why. After `--seconds` no plan is begun, and half as long later
- * what still runs is killed; the line then says how far each world came. Exits 1 when something differs, a world does not end, or
- * a plan does not run.
+ * what still runs is killed; the line then says how far each world came. Exits 1 when something differs, a world does not end,
+ * a plan does not run, or none was begun.
  */
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -125,7 +125,9 @@ function startWorld(k) {
   const at = [];
   let stderr = "";
   let late = false;
-  createInterface({ input: child.stdout }).on("line", (line) => {
+  createInterface({ input: child.stdout }).on("line", (told) => {
+    // Lines of ranks that are processes say first whose they are.
+    const line = told.replace(/^\[\d+\] /, "");
     if (!line.startsWith('{"rank"')) return;
     const { rank, begin: name, ...row } = JSON.parse(line);
     at[rank] = name === undefined ? `after ${row.name}` : `in ${name} ${row.dtype} ${row.count}`;
@@ -168,7 +170,7 @@ async function runWorlds() {
       seconds: Math.round((performance.now() - begin) / 1000),
     }),
   );
-  if (wrong.length > 0 || failed.length > 0) process.exitCode = 1;
+  if (wrong.length > 0 || failed.length > 0 || plans.size === 0) process.exitCode = 1;
 }
 
 await (world === undefined ? runWorlds() : runWorld(world));

@@ -13,6 +13,7 @@ export {
   checkChoices,
   type StoredPlan,
 } from "./choices.ts";
+export type { BufferReach } from "./cuda/buffer-reach.ts";
 export { DevicePlan, type DevicePlanOptions } from "./cuda/device-plan.ts";
 export type { KernelOp as GeneratedKernelOp } from "./cuda/elements.ts";
 export {
