@@ -47,8 +47,14 @@ export abstract class BaseHost implements RankHost {
     const message = checkFromRank(value);
     if (message.kind === "output") this.lines[message.stream].push(message.text);
     else if (message.kind === "child") this.noteChild(message.pid, message.isAlive);
-    else this.#listener?.message(message);
+    else {
+      if (message.kind === "exiting" && message.worldOpen) this.noteLeaving();
+      this.#listener?.message(message);
+    }
   }
+
+  /** Hears that the rank leaves a world that goes on: it counts as dead, whatever its exit code. */
+  protected noteLeaving(): void {}
 
   /** Hears of a process that the rank has started, or that has ended. */
   protected noteChild(_pid: number, _isAlive: boolean): void {}

@@ -321,22 +321,31 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
     expect((await environ)[0]).toContain("CHORALE_TEST_VALUE=set");
   });
 
-  it("that fails, or is ended, takes with it what it started and did not detach", async () => {
+  const endsWithRank = async (words: string) => {
     const pids: number[] = [];
     const failing = run(
-      async (world) => {
+      async (world, how: string) => {
         const { spawn } = await import("node:child_process");
         console.log(spawn("sleep", ["60"], { stdio: world.rank === 0 ? "ignore" : "inherit" }).pid);
         await world.comm.barrier();
+        if (world.rank === 1 && how !== "fails") process.exit(0);
         if (world.rank === 1) throw new Error("fails");
-        return new Promise(() => setInterval(() => {}, 1000));
+        return how === "fails" ? new Promise(() => setInterval(() => {}, 1000)) : world.comm.barrier();
       },
-      { graceMs: 50, onOutput: ({ text }) => pids.push(Number(text)) },
+      { graceMs: 50, data: words, onOutput: ({ text }) => pids.push(Number(text)) },
     );
-    await expect(failing).rejects.toThrow("fails");
+    await expect(failing).rejects.toThrow(words);
     expect(pids).toHaveLength(2);
     // A killed process is there until somebody has asked for its code.
     await vi.waitFor(() => expect(pids.filter(isRunning)).toEqual([]), 30_000);
+  };
+
+  it("that fails, or is ended, takes with it what it started and did not detach", async () => {
+    await endsWithRank("fails");
+  });
+
+  it("takes it with it as well when it calls process.exit(0) with its world open", async () => {
+    await endsWithRank("called process.exit(0) with its world open");
   });
 
   it("ends when its launcher's socket does, or when the launcher was gone before it began", async () => {
