@@ -37,7 +37,7 @@ import { lateText, MemberNews, withStrands } from "./member-news.ts";
 import { callMismatch, isSameCall, located, pairMismatch } from "./mismatch.ts";
 import { PlanFrames } from "./plan-frames.ts";
 import type { FrameTaker, TcpContext } from "./tcp-context.ts";
-import { type CallParts, describeCall, PendingCall, type TcpWork, useOf } from "./tcp-work.ts";
+import { type CallParts, describeCall, firstToBegin, PendingCall, type TcpWork, useOf } from "./tcp-work.ts";
 import { untilDelivered } from "./undelivered.ts";
 
 /** After this long it says so to the person who runs the program, ms. */
@@ -326,15 +326,10 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
     if (this.#isAdvancing) return;
     this.#isAdvancing = true;
     try {
-      for (let again = true; again && this.#cause === undefined; ) {
-        again = false;
-        for (const [index, call] of this.#pending.entries()) {
-          if (call.state !== "queued") continue;
-          if (index > 0 && this.#pending.slice(0, index).some((earlier) => call.follows(earlier))) continue;
-          this.#start(call);
-          again = true;
-          break;
-        }
+      while (this.#cause === undefined) {
+        const call = firstToBegin(this.#pending);
+        if (call === undefined) return;
+        this.#start(call);
       }
     } finally {
       this.#isAdvancing = false;
@@ -344,6 +339,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
   #start(call: PendingCall): void {
     const { arrival, start, work } = call.parts;
     call.state = "running";
+    call.startedAt = performance.now();
     work.state = "running";
     this.#context.options.flight.reach(call.note, "started");
     if (call.isCollective) {
@@ -431,7 +427,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
   }
 
   #tellWaiting(call: PendingCall, now: number): void {
-    const waitedMs = now - call.issuedAt;
+    const waitedMs = now - call.startedAt;
     if (waitedMs > call.nextAskMs) {
       call.nextAskMs = Math.min(4 * waitedMs, waitedMs + WARN_MS);
       for (const member of this.#inboxes.keys()) this.#tellStatus(member, KIND.ask);

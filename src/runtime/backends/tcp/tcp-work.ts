@@ -100,7 +100,9 @@ export class PendingCall {
   readonly issuedAt = performance.now();
   readonly deadline: number;
   state: "queued" | "running" | "ended" = "queued";
-  /** When this rank tells the others next that it waits here, and asks where they do, ms after the call's issue. */
+  /** When it began: until then it waits for earlier calls, and not for other ranks. */
+  startedAt = 0;
+  /** When this rank tells the others next that it waits here, and asks where they do, ms after the call began. */
   nextAskMs = FIRST_ASK_MS;
   hasWarned = false;
   /** Its number in the flight log. */
@@ -127,6 +129,26 @@ export class PendingCall {
       earlier.parts.uses.some((theirs) => (mine.writes || theirs.writes) && overlaps(mine.region, theirs.region)),
     );
   }
+}
+
+/**
+ * The first call that may begin: none before it is one that it must wait for. Collectives wait for each other, so that of any
+ * number of them only the first is compared with what is before it.
+ */
+export function firstToBegin(pending: readonly PendingCall[]): PendingCall | undefined {
+  let hasCollective = false;
+  for (let index = 0; index < pending.length; index++) {
+    const call = pending[index] as PendingCall;
+    const { isCollective } = call;
+    if (call.state === "queued" && !(isCollective && hasCollective) && !followsOneOf(call, pending, index)) return call;
+    hasCollective ||= isCollective;
+  }
+  return undefined;
+}
+
+function followsOneOf(call: PendingCall, pending: readonly PendingCall[], count: number): boolean {
+  for (let index = 0; index < count; index++) if (call.follows(pending[index] as PendingCall)) return true;
+  return false;
 }
 
 /** `all_reduce(f32[4], sum) #0` */
