@@ -203,6 +203,25 @@ describe("chorale compile", () => {
     expect(readFileSync(file("ring.cu"), "utf8")).toContain("CHORALE_KERNEL chorale_plan(");
   });
 
+  it("writes no kernel of a plan in a file that would hang, unless it is told not to look", async () => {
+    await compile("ring-all-reduce", "--arg", "numRanks=2", "-o", file("hangs.json"), "--target", "chorale");
+    const plan = JSON.parse(readFileSync(file("hangs.json"), "utf8")) as {
+      ranks: { strands: { ops: { kind: string }[] }[] }[];
+    };
+    const ops = plan.ranks[0]?.strands[0]?.ops ?? [];
+    ops.splice(
+      ops.findIndex(({ kind }) => kind === "signal"),
+      1,
+    );
+    writeFileSync(file("hangs.json"), JSON.stringify(plan));
+    const words = ["--target", "cuda", "-o", file("hangs.cu")];
+    expect(await compile(file("hangs.json"), ...words)).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/never ends[\s\S]*--no-verify writes its kernel all the same/),
+    });
+    expect((await compile(file("hangs.json"), ...words, "--no-verify")).code).toBe(0);
+  });
+
   it("makes MSCCL++'s own plan on request", async () => {
     expect(
       (await compile("direct-all-gather", "--arg", "numRanks=2", "--compat", "mscclpp", "-o", file("compat.json")))

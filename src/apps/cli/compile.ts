@@ -134,13 +134,19 @@ function tellTargetFindings(plan: ExecutionPlan): void {
   );
 }
 
-/** The kernel of a plan; the ranks meet before and after it unless the plan is proved not to need that. */
+/**
+ * The kernel of a plan; the ranks meet before and after it unless the plan is proved not to need that.
+ * @throws PlanError for a plan that is wrong, as one from a file may be: its kernel would hang, or compute something else
+ */
 function cudaSource(plan: ExecutionPlan, { dtype = "f32", verify }: Flags): string {
   if (!verify) return generateCuda(plan, { dtype }).source;
   provePlan(plan);
   const proof = proofOf(plan);
-  const promises = proof?.ok === true ? { relaunches: proof.relaunches(), endsAlone: proof.endsAlone() } : {};
-  return generateCuda(plan, { dtype, ...promises }).source;
+  if (proof?.ok !== true) {
+    const opinion = `${proof?.opinion ?? "it is wrong"}\n(--no-verify writes its kernel all the same)`;
+    throw new PlanError(plan.name ?? "the plan", [], opinion);
+  }
+  return generateCuda(plan, { dtype, relaunches: proof.relaunches(), endsAlone: proof.endsAlone() }).source;
 }
 
 /** The ranks to show. @throws InvalidArgumentError for a number that is not a valid rank */

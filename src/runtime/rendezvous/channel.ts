@@ -23,6 +23,7 @@ export const LISTEN_ERRORS: Readonly<Record<string, string>> = wordTable({
   EADDRNOTAVAIL: "this host does not have it",
   EADDRINUSE: "another program listens there",
   ENOTFOUND: "the name cannot be looked up",
+  EAI_AGAIN: "the name cannot be looked up now",
 });
 
 export interface ChannelKeys {
