@@ -200,6 +200,8 @@ describe("chorale launch", () => {
     [["launch", "-n", "2x", "x.ts"], "expected an integer from 1 to 256"],
     [["launch", "-n", "2", "--backend", "smoke", "x.ts"], "Allowed choices are threads"],
     [["launch", "-n", "2", "--bogus", "x.ts"], "unknown option '--bogus'"],
+    [["launch", "-np", "2", "x.ts"], "The number of ranks is -n: chorale launch -n 4 train.ts"],
+    [["launch", "--nproc_per_node", "2", "x.ts"], "The number of ranks is -n: chorale launch -n 4 train.ts"],
     [["launch", "--ranks", "2", "x.ts"], "The number of ranks is -n: chorale launch -n 4 train.ts"],
     [["launch", "-n", "2", "x.ts", "--epochs", "3"], "stand after --: chorale launch -n 4 train.ts -- --epochs 3"],
     [["launch", "-n", "2", "--timeout", "soon", "x.ts"], "expected a number of seconds, 0.001 to"],

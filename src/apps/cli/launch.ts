@@ -69,7 +69,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .configureOutput({
       outputError: (text, write) =>
         write(
-          /unknown option '--(?:ranks|np|nproc|nproc-per-node|world-size)'/.test(text)
+          /unknown option '--(?:ranks|np|nproc|nproc[-_]per[-_]node|world[-_]size)'|<ranks>' argument 'p'/.test(text)
             ? `${text}The number of ranks is -n: chorale launch -n 4 train.ts\n`
             : text.includes("unknown option")
               ? `${text}Options of the script stand after --: chorale launch -n 4 train.ts -- --epochs 3\n`

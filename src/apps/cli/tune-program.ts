@@ -97,6 +97,12 @@ function combinations(args: Tries["args"]): ProgramArgs[] {
   return all;
 }
 
+/** An argument that is wrong was given by `--try`: without those the program has been made. */
+function blameTry(error: unknown): never {
+  if (!(error instanceof InvalidArgumentError) || !error.argument.startsWith("--arg ")) throw error;
+  throw new InvalidArgumentError(error.argument.replace("--arg", "--try"), error.value, error.accepted);
+}
+
 /** The program as written and with the arguments that are tried. @throws PlanError for a program that is wrong */
 async function sourcesOf(file: string, backend: BackendName, flags: TuneHereFlags, args: Tries["args"]) {
   const isProgram = !/\.(json|xml)$/.test(file);
@@ -113,7 +119,7 @@ async function sourcesOf(file: string, backend: BackendName, flags: TuneHereFlag
     const differs = Object.entries(tried).map(([name, value]) => `${name}=${String(value)}`);
     if (differs.length === 0) continue;
     if (!isProgram) throw new InvalidArgumentError("--try", differs[0] ?? "", "nothing of a plan: it has no arguments");
-    sources.push({ differs: differs.join(", "), program: await load({ ...own, ...tried }) });
+    sources.push({ differs: differs.join(", "), program: await load({ ...own, ...tried }).catch(blameTry) });
   }
   return sources;
 }

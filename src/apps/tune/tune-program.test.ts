@@ -179,7 +179,9 @@ describe("chorale tune FILE on threads", () => {
     const on = ["--backend", "threads", ...few] as const;
     expect(await refused(2, ring, ...on, "--try", "instances=0")).toMatch(/whole numbers from 1 to 256/);
     expect(await refused(2, ring, ...on, "--try", "threads=64")).toMatch(/what there is on threads/);
-    expect(await refused(2, ring, ...on, "--try", "nonsense=1,2")).toMatch(/nonsense/);
+    expect(await refused(2, ring, ...on, "--try", "nonsense=1,2")).toMatch(
+      /--try nonsense is 1; expected an argument that/,
+    );
     expect(await refused(2, "all_reduce", ...on, "--try", "instances=2")).toMatch(/all_reduce is not a program/);
     expect(await refused(2, "no-such-file.ts", ...on)).toMatch(/no-such-file/);
     expect(existsSync(join(folder, "none.json"))).toBe(false);
