@@ -30,11 +30,12 @@ const alias = Object.entries(exports).flatMap(([subpath, target]) =>
 const SHARED = [
   "src/{core,collectives,planner,authoring,mesh,machine,foreign}/**/*.test.ts",
   "src/runtime/{comm,executor,progress}/**/*.test.ts",
-  "src/runtime/world/{ended-world,parts,rank-frames,launcher-line}.test.ts",
-  "src/runtime/{memory/{presence,writers,free-list,grant,host-addresses,lock,tensor-room},rendezvous/value-store,device/kernel-arguments}.test.ts",
+  "src/runtime/world/{ended-world,launcher-line,node-link,parts,rank-frames,supervisor-model}.test.ts",
+  "src/runtime/{memory/{nap,presence,writers,free-list,grant,host-addresses,lock,tensor-room},rendezvous/{channel,value-store},device/kernel-arguments}.test.ts",
   "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame,spin,quick-calls,device-list}.test.ts",
-  "src/runtime/backends/{mpi/{free-list,host-measurement,known-calls},tcp/{hierarchy-choices,known-schedules,meet,reducer,schedule-run}}.test.ts",
-  "src/runtime/backends/nccl/{completion,drained-streams,graphs,issuer,kernel-room,nccl-entry,stand-ins,meet-hosts,others-settle,plan-slot,prepare}.test.ts",
+  "src/runtime/backends/mpi/{direct-call,free-list,host-measurement,known-calls,mpi-queue,shared-tiles}.test.ts",
+  "src/runtime/backends/tcp/{algorithms,hierarchy-choices,known-schedules,meet,reducer,schedule-run,shared-reductions}.test.ts",
+  "src/runtime/backends/nccl/{completion,drained-streams,graphs,group-plans,issuer,kernel-room,nccl-entry,nonsense,stand-ins,meet-hosts,others-settle,plan-slot,prepare}.test.ts",
   "src/runtime/backends/threads/{collective-path,core-sharing,heap,misuse,protocol,relay-tree,spin-then-sleep,verdict-table}.test.ts",
   "src/apps/{bench/collectives/call-timing,cli/{ignored-options,launch}}.test.ts",
   "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",
@@ -45,6 +46,19 @@ const SHARED = [
   "test/{api-report,architecture,authoring-rooms,backend-names,bench-scripts,doc-links,docstrings,environment-page}.test.ts",
   "test/{lean-start,package,parity,parity-dsl,simulator-accuracy,temporary-folder}.test.ts",
   "test/campaigns/synthesis.test.ts",
+];
+/**
+ * Tests that keep the threads of their ranks for the next world: they share a process as well, for the next file's worlds. Not those
+ * that count what a process has, or that look at a thread's end.
+ */
+const KEPT_RANKS = [
+  "src/runtime/backends/threads/{call-numbers,eager-rings,large-move,named-calls,plan-runs,planned-calls}.test.ts",
+  "src/runtime/backends/threads/{repeated-calls,repeated-runs,served-calls,threads}.test.ts",
+  "src/runtime/backends/nccl/{batch-limit,call-publication,capabilities,capture,communicator-teardown,deadlines}.test.ts",
+  "src/runtime/backends/nccl/{failure-reach,flight,held-back,held-order,open-communicator,pair-order,peer-access}.test.ts",
+  "src/runtime/backends/nccl/{pending-abort,programs,queue-failure,queue,quiet-window,rank-device}.test.ts",
+  "src/runtime/backends/nccl/{stream-order,turn-attendance}.test.ts",
+  "test/atomr-accel-defects.test.ts",
 ];
 // Fixtures are recordings of machines, with links that lead anywhere.
 const exclude = ["**/node_modules/**", "test/fixtures/**"];
@@ -76,10 +90,11 @@ export default defineConfig({
         test: {
           name: "own process",
           include: ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts", "bench/**/*.test.ts"],
-          exclude: [...exclude, ...SHARED],
+          exclude: [...exclude, ...SHARED, ...KEPT_RANKS],
           setupFiles: ["test/own-process-setup.ts"],
         },
       },
+      { extends: true, test: { name: "kept ranks", include: KEPT_RANKS, exclude, isolate: false } },
       { extends: true, test: { name: "shared process", include: SHARED, exclude, isolate: false } },
     ],
     globalSetup: ["test/global-setup.ts"],
