@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { scratchFolder } from "../helpers/scratch.ts";
+import { spread } from "../support/spread.ts";
 
 const run = promisify(execFile);
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -103,8 +104,14 @@ describe.skipIf(!isBuilt)(`the tarball${isBuilt ? "" : " (skipped: needs the bui
     expect((await run(process.execPath, [script], { cwd: folder })).stdout).toBe("[0,2]\n");
   });
 
-  it("runs the demo, with the model that it brings", async () => {
+  it("brings a model, and the demo of it", async () => {
     expect(readdirSync(join(installed, "examples/sharded-llama/model"))).toContain("config.json");
+    expect((await run(process.execPath, [bin, "demo", "--help"])).stdout).toContain("chorale demo");
+  });
+
+  // By turns with the demo on devices (src/apps/bench/demo-devices.test.ts).
+  const isDue = spread(["devices", "installed"], 2).includes("installed");
+  it.runIf(isDue)("runs the demo, with the model that it brings", async () => {
     // Of few tokens and small messages; the command, with all of them: src/apps/bench/demo.test.ts.
     const script = join(folder, "demo.mjs");
     writeFileSync(
@@ -114,6 +121,5 @@ describe.skipIf(!isBuilt)(`the tarball${isBuilt ? "" : " (skipped: needs the bui
     );
     const { stdout } = await run(process.execPath, [script], { cwd: folder, maxBuffer: 1 << 26 });
     expect(JSON.parse(stdout)).toMatchObject({ tokensIdentical: true, comparisons: { shardedEqualsReference: true } });
-    expect((await run(process.execPath, [bin, "demo", "--help"])).stdout).toContain("chorale demo");
   });
 });

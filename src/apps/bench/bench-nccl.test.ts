@@ -24,20 +24,25 @@ describe("bench where NCCL is missing", () => {
     expect(alone.status).toBe(3);
     expect(alone.stderr).toMatch(/libcuda\) is not available.*\/nowhere.*Install/s);
     const sizes = ["-b", "1K", "-e", "1K", "--iterations", "3", "--repeats", "1", "--warmup", "0", "-n", "2"];
-    const both = start("all_reduce", "--backend", "all", "--json", ...sizes);
-    expect(both.status).toBe(0);
-    const found = JSON.parse(both.stdout) as {
-      rows: { backend: string }[];
-      skipped: { backend: string; why: string }[];
-    };
-    expect(found.rows.map((row) => row.backend)).toEqual(expect.arrayContaining(["threads", "tcp"]));
-    expect(found.skipped).toEqual(
-      expect.arrayContaining(
-        ["nccl", "cuda", "mpi"].map((backend) => ({ backend, why: expect.stringMatching(/not available/) })),
-      ),
-    );
-    const table = start("all_reduce", "--backend", "all", ...sizes);
-    expect(table.stdout).toMatch(/^# nccl skipped: the NVIDIA driver \(libcuda\) is not available/m);
+    for (const form of spread(["json", "table"] as const, 2)) {
+      const both = start("all_reduce", "--backend", "all", ...(form === "json" ? ["--json"] : []), ...sizes);
+      expect(both.status).toBe(0);
+      if (form === "table") {
+        expect(both.stdout).toMatch(/^# nccl skipped: the NVIDIA driver \(libcuda\) is not available/m);
+        expect(both.stdout).toMatch(/^# .*backend threads/m);
+        continue;
+      }
+      const found = JSON.parse(both.stdout) as {
+        rows: { backend: string }[];
+        skipped: { backend: string; why: string }[];
+      };
+      expect(found.rows.map((row) => row.backend)).toEqual(expect.arrayContaining(["threads", "tcp"]));
+      expect(found.skipped).toEqual(
+        expect.arrayContaining(
+          ["nccl", "cuda", "mpi"].map((backend) => ({ backend, why: expect.stringMatching(/not available/) })),
+        ),
+      );
+    }
   });
 });
 

@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
 import { useEmulatedGpu } from "../../../examples/sharded-llama/testing/emulated-gpu.ts";
+import { spread } from "../../../test/support/spread.ts";
 import { type Inventory, parseSystem } from "../../machine/topology/index.ts";
 import { findDevices } from "./demo/demo-devices.ts";
 import { makeStyle, runDemo, showSpeed, showText } from "./index.ts";
@@ -10,7 +11,9 @@ const available = useEmulatedGpu();
 const machine = (name: string) => parseSystem(name) as Inventory;
 
 describe.skipIf(!available)("the demo on two GPUs over a stand-in library (needs g++)", { timeout: 180_000 }, () => {
-  it("runs the model and the sweep on them, beside the CPU", async () => {
+  // By turns with the demo of the installed package (test/e2e/pack.test.ts).
+  const isDue = spread(["devices", "installed"], 2).includes("devices");
+  it.runIf(isDue)("runs the model and the sweep on them, beside the CPU", async () => {
     const sweeps: [ranks: number, backend: string][] = [];
     const report = await runDemo({
       inventory: machine("rtx4090-2"),
