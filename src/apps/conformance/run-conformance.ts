@@ -6,11 +6,14 @@ import {
   type BackendName,
   type BackendOptions,
   backendKind,
+  closeRankPool,
   DEFAULT_BACKEND,
   type Isolation,
   launch,
   loadableUrl,
   type NodesOptions,
+  type OutputLine,
+  runRanks,
 } from "../../runtime/world/index.ts";
 import { allCases, pairwise, RANK_COUNTS } from "./case-selection.ts";
 import { type CaseFailure, type ConformanceJob, type RankReport, SHARED } from "./conformance-rank.ts";
@@ -93,6 +96,15 @@ interface Entry {
 
 /** Runs the suite on a backend. @returns what failed, by case; throws only when the suite itself is broken */
 export async function runConformance(options: ConformanceOptions = {}): Promise<ConformanceResult> {
+  try {
+    return await runWorlds(options);
+  } finally {
+    // Threads that are kept for the next world have the environment of this run.
+    await closeRankPool();
+  }
+}
+
+async function runWorlds(options: ConformanceOptions): Promise<ConformanceResult> {
   const seed = options.seed ?? Math.floor(Math.random() * 2 ** 31);
   const began = Date.now();
   const wanted = options.ranks ?? RANK_COUNTS;
@@ -216,18 +228,25 @@ async function runBatch(
   const watch = tellTimes && setInterval(() => tellTimes(Math.min(...begun()) - 1, true), WATCH_MS);
   let reports: (RankReport | undefined)[];
   try {
-    reports = await launch<RankReport, ConformanceJob>({
-      ranks: ranks - (options.nodes?.ranksElsewhere ?? 0),
-      ...(options.nodes === undefined ? {} : { nodes: options.nodes }),
-      module: options.module ?? loadableUrl(RANK_MODULE),
+    const module = options.module ?? loadableUrl(RANK_MODULE);
+    const given = {
       ...(options.env === undefined ? {} : { env: options.env }),
       data: job,
       isolation,
       ...(options.backend === undefined ? {} : { backend: options.backend }),
       ...(options.backendOptions === undefined ? {} : { backendOptions: options.backendOptions }),
-      onOutput: ({ rank, text }) => output.push(`[${rank}] ${text}`),
+      onOutput: ({ rank, text }: OutputLine) => output.push(`[${rank}] ${text}`),
       timeoutMs: options.full ? 1_800_000 : 240_000,
-    });
+    };
+    // A world for each number of ranks, and threads are dear to start: what one has ended well with, the next one takes.
+    const { nodes } = options;
+    reports =
+      isolation === "thread" && nodes === undefined
+        ? await runRanks<RankReport, ConformanceJob>(ranks, { module }, given)
+        : await launch<RankReport, ConformanceJob>({
+            ...{ ...given, module, ranks: ranks - (nodes?.ranksElsewhere ?? 0) },
+            ...(nodes === undefined ? {} : { nodes }),
+          });
     tellTimes?.(batch.length, false);
   } catch (error) {
     const index = Math.max(Math.min(...begun()), 1) - 1;
