@@ -41,8 +41,8 @@ describe("a meeting by dissemination", () => {
   });
 });
 
-// With 9 the members meet by dissemination.
-describe.each(spread([2, 9, 3, 9, 5, 9], 6))("small collectives of %i ranks", (n) => {
+// With 9 the members meet by dissemination: every second seed, or it would be half of the file's time.
+describe.each([...new Set(spread([2, 9, 3, 9, 5, 9], 6))])("small collectives of %i ranks", (n) => {
   it("give what they mean, whatever was called before, with every root and in every mixture", async () => {
     const limit = Math.max(16, eagerLimitBytes("all_reduce", n) / 4);
     const counts = n > 8 ? [3, limit] : [1, 3, 16, 33, limit, limit + 1];
