@@ -24,6 +24,7 @@ namespace shim {
 struct Block {
   unsigned index, numThreads;
   unsigned come = 0, generation = 0;
+  bool any = false, lastAny = false;
   struct Warp {
     unsigned come = 0, generation = 0;
     bool all = true, last = true;
@@ -84,16 +85,21 @@ inline bool vote(bool ready) {
 }
 }  // namespace shim
 
-inline void __syncthreads() {
+inline bool __syncthreads_or(bool one) {
   auto* block = shim::current->block;
   const unsigned generation = block->generation;
+  block->any = block->any || one;
   if (++block->come == block->numThreads) {
     block->come = 0;
     block->generation++;
+    block->lastAny = block->any;
+    block->any = false;
     shim::moves++;
   } else
     while (block->generation == generation) shim::giveWay();
+  return block->lastAny;
 }
+inline void __syncthreads() { __syncthreads_or(false); }
 // Blocks of a launch that follow each other meet, so many as a strand has.
 inline void meetBlocks(unsigned team) {
   struct Meeting { const void* launch; unsigned team, come, generation; Meeting* before; };

@@ -103,7 +103,7 @@ describe("the source", () => {
       __device__ __forceinline__ void strand_0(const Launch& L, const int rank, const int strand, const u32 launch,
                                                const i64 slot, Buffers& buffers) {
         (void)strand; (void)slot;
-        meetRanks(L, launch, buffers);
+        if (!meetRanks(L, launch, buffers)) return;
         // reduce output[0], rank 1 output[0] <- sum(input[0], rank 1 input[0]) via memory 0,0  all-pairs.ts
         {
           i64 bytes = least(L.chunk, L.part - (rank * L.chunk));
@@ -160,7 +160,7 @@ describe("the source", () => {
         if (position() == 0) await(L, counterOf(L, rank, strand), (u32)(2 * ((launch - 1)) + 1), Site{3, 0});
         meetTeam();
         // sync  ring.ts
-        meetRanks(L, launch, buffers);
+        if (!meetRanks(L, launch, buffers)) return;
         // reduce output[2], rank 1 output[2] <- sum(input[2], scratch[0]) via memory 0  ring.ts
         {…}
         // sync  ring.ts

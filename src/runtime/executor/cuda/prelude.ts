@@ -106,8 +106,9 @@ __device__ inline void greet(const Launch& L, u32 flag) {
 }
 __device__ __forceinline__ bool isGreeting(uint4 v, u32 flag) { return v.y == flag && v.w == flag; }
 __device__ __forceinline__ char* addressIn(uint4 v) { return (char*)((u64)v.z << 32 | v.x); }
-// Waits until every rank has begun this launch.
-__device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
+// Waits until every rank has begun this launch. False: told to end before that, so that it is not known where their buffers are.
+__device__ inline bool meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
+  bool isOver = false;
   for (int peer = threadIdx.x; peer < NUM_RANKS; peer += THREADS) {
     buffers.input[peer] = L.input;
     buffers.output[peer] = L.output;
@@ -116,14 +117,17 @@ __device__ inline void meetRanks(const Launch& L, u32 flag, Buffers& buffers) {
     uint4 input = loadPacket16(at), output = loadPacket16(at + 16);
     Patience patience;
     while (!isGreeting(input, flag) || !isGreeting(output, flag)) {
-      if (patience.isOver(L, Site{-1, 0}, input.y, flag)) break;
+      if (patience.isOver(L, Site{-1, 0}, input.y, flag)) {
+        isOver = true;
+        break;
+      }
       input = loadPacket16(at);
       output = loadPacket16(at + 16);
     }
     buffers.input[peer] = addressIn(input)${shifts ? " + L.inputShift[peer]" : ""};
     buffers.output[peer] = addressIn(output)${shifts ? " + L.outputShift[peer]" : ""};
   }
-  __syncthreads();
+  return !__syncthreads_or(isOver);
 }
 // Where a launch is of another size than the one before, other things lie in a place of scratch. What orders launches of one
 // size says nothing of that: all ranks begin this launch, and so have ended those before, before anything is written.

@@ -41,7 +41,7 @@ interface StrandWriterParts {
   readonly op: (op: PlanReduceOp) => KernelOp;
 }
 
-const MEET_RANKS = "meetRanks(L, launch, buffers);";
+const MEET_RANKS = "if (!meetRanks(L, launch, buffers)) return;";
 
 /** Threads that wait for counters at once. */
 const WARP = 32;
