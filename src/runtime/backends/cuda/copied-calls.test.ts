@@ -255,27 +255,37 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
     },
   );
 
-  it("tell members apart of whom one captures and the other does not", { timeout: 120_000 }, async () => {
+  it("tell members apart of whom one captures and the other does not, and captures of other roots", {
+    timeout: 120_000,
+  }, async () => {
     const told = await launch({
       ...worldOf(),
       backendOptions: { choices },
       run: async (world) => {
-        const group = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
         const [x, y] = [world.tensor("i32", [100]), world.tensor("i32", [200])];
-        await group.allGather(x, { output: y });
-        try {
-          if (world.rank === 0) group.capture((one) => void one.allGather(x, { output: y }));
-          else await group.allGather(x, { output: y });
-          return "done";
-        } catch (error) {
-          return (error as Error).message;
+        const said: string[] = [];
+        for (const kind of ["one captures", "other roots"]) {
+          const group = (await world.comm.split(0)) as import("chorale/nccl").NcclCommunicator;
+          await group.allGather(x, { output: y });
+          try {
+            if (kind === "other roots") group.capture((one) => void one.broadcast(x, { root: world.rank }));
+            else if (world.rank === 0) group.capture((one) => void one.allGather(x, { output: y }));
+            else await group.allGather(x, { output: y });
+            said.push("done");
+          } catch (error) {
+            said.push((error as Error).message);
+          }
+          await group.close().catch(() => {});
         }
+        return said;
       },
     });
-    for (const message of told) {
-      expect(message).toMatch(
-        /different calls that reach each other's buffers\n {2}rank 0: direct-all-gather\*2@copies.32 in a capture\n {2}rank 1: direct-all-gather\*2@copies.32$/,
-      );
+    const [gathers, broadcasts] = ["direct-all-gather\\*2@copies.32", "direct-broadcast@copies in a capture"];
+    for (const [rank, [one, other]] of told.entries()) {
+      const differ = "different calls that reach each other's buffers\\n {2}rank 0: ";
+      const roots = rank === 0 ? [broadcasts, "another call in a capture"] : ["another call in a capture", broadcasts];
+      expect(one).toMatch(new RegExp(`${differ}${gathers} in a capture\\n {2}rank 1: ${gathers}$`));
+      expect(other).toMatch(new RegExp(`${differ}${roots.join("\\n {2}rank 1: ")}$`));
     }
   });
 

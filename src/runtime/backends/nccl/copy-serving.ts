@@ -108,10 +108,11 @@ export class CopyServing implements Serving {
 
   #copied(call: NcclCall): CopiedCall {
     if (this.#last?.of !== call) {
-      const { dtype, count, send, recv } = call;
+      const { dtype, count, send, recv, root } = call;
       const { copies, member } = this.#parts;
-      const partBytes = count * sizeOf(dtype);
-      const copied = toldOfCopies(copies, member, { ...this.#common, input: send, output: recv, partBytes });
+      const place = { input: send, output: recv, partBytes: count * sizeOf(dtype) };
+      const hash = (this.#common.hash + root) | 0;
+      const copied = toldOfCopies(copies, member, { ...this.#common, ...place, hash });
       this.#last = { of: call, copied };
     }
     return this.#last.copied;

@@ -94,8 +94,9 @@ export class PlanServing implements SlotServing {
     return (call, isCaptured) => {
       // NCCL serves it then.
       if (slot.loaded === undefined || told.hasMet) return true;
-      const { dtype, count, send } = call;
-      const kernel = { label, hash, input: send, output: this.#outputOf(call), partBytes: count * sizeOf(dtype) };
+      const { dtype, count, send, root } = call;
+      const place = { input: send, output: this.#outputOf(call), partBytes: count * sizeOf(dtype) };
+      const kernel = { ...place, label, hash: (hash + root) | 0 };
       return told.meets(toldOfKernel(slot, member, kernel), isCaptured);
     };
   }
