@@ -109,7 +109,8 @@ export class MemoryPool implements Disposable {
   readonly limitBytes: number;
   readonly #source: SegmentSource | undefined;
   readonly #listener: SegmentListener | undefined;
-  readonly #segments = new Set<Block>();
+  /** The first block of each of the driver's allocations, and where that ends. */
+  readonly #segments = new Map<Block, bigint>();
   readonly #kept = new Set<bigint>();
   readonly #free = new FreeBlocks();
   readonly #live = new Set<Piece>();
@@ -248,12 +249,7 @@ export class MemoryPool implements Disposable {
 
   /** The driver's allocation that `address` lies in. */
   segmentOf(address: bigint): bigint | undefined {
-    for (const segment of this.#segments) {
-      let end = segment.address;
-      for (let block: Block | undefined = segment; block !== undefined; block = block.next)
-        end += BigInt(block.sizeBytes);
-      if (address >= segment.address && address < end) return segment.address;
-    }
+    for (const [{ address: first }, end] of this.#segments) if (address >= first && address < end) return first;
     return undefined;
   }
 
@@ -287,7 +283,7 @@ export class MemoryPool implements Disposable {
     // Freeing waits for the device by itself: the events are of no use any more.
     for (const { events } of this.#deferred) for (const event of events) event.close();
     if (this.device.poison === undefined && !this.device.closed) {
-      for (const segment of this.#segments) {
+      for (const segment of this.#segments.keys()) {
         this.#freeSegment(segment.address);
       }
     }
@@ -320,7 +316,7 @@ export class MemoryPool implements Disposable {
   #grow(size: number, stream: CudaStream): Block | undefined {
     const bytes = Math.ceil(size / SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES;
     const segment = this.#newSegment(bytes, stream);
-    if (segment !== undefined) this.#segments.add(segment);
+    if (segment !== undefined) this.#segments.set(segment, segment.address + BigInt(bytes));
     return segment;
   }
 
@@ -344,7 +340,7 @@ export class MemoryPool implements Disposable {
   /** Whether a segment could be given back, now or when other streams are done with its blocks. */
   #isReclaimable(): boolean {
     const setAside = new Set([...this.#deferred].map(({ block }) => block));
-    for (const segment of this.#segments) {
+    for (const segment of this.#segments.keys()) {
       if (this.#kept.has(segment.address)) continue;
       let block: Block | undefined = segment;
       while (block !== undefined && (block.free || setAside.has(block))) block = block.next;
@@ -355,7 +351,7 @@ export class MemoryPool implements Disposable {
 
   #freeSegments(): number {
     let given = 0;
-    for (const segment of this.#segments) {
+    for (const segment of this.#segments.keys()) {
       if (!segment.free || segment.next !== undefined || this.#kept.has(segment.address)) continue;
       this.#segments.delete(segment);
       this.#free.remove(segment);
