@@ -164,7 +164,8 @@ class Explorer {
       this.#ends.push([]);
       this.#begins.push([]);
     }
-    this.#queue.push(...this.#strands);
+    // Not at once: there may be more strands than a call has arguments.
+    for (const strand of this.#strands) this.#queue.push(strand);
   }
 
   run(): Exploration {

@@ -229,6 +229,13 @@ describe("more", () => {
   });
 });
 
+describe("plans of very many strands", () => {
+  it("are checked, though there are more of them than a call has arguments", () => {
+    const strands = Array.from({ length: 130_000 }, () => [nop]);
+    expect(codes(planOf([strands], { input: 0, output: 0 }))).toEqual([]);
+  });
+});
+
 describe("strands that compete for a lock", () => {
   const locked = (...ops: Op[]): Op[] => [acquire(0), ...ops, release(0)];
   it("may end differently in each order: a plan of no meaning is wrong then", () => {
