@@ -258,16 +258,19 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
     ["two-shot-packet-all-reduce", "bf16", "lines"],
     ["two-phase-packet-all-reduce", "f16", "sheets"],
     ["two-phase-all-reduce", "f32", undefined, 4],
+    // Of processes.
+    ["two-phase-all-reduce", "bf16", undefined, 1, true],
   ] as const;
   it.each(sources.map((source, index) => [index, ...source] as const))(
     `compiles source %i, %s of %s, without a warning for ${isFull ? "sm_80, sm_90 and sm_100" : "one of sm_80, sm_90 and sm_100"}`,
     { timeout: 600_000 },
-    (index, name, dtype, packets, blocksPerStrand: number = 1) => {
+    (index, name, dtype, packets, blocksPerStrand: number = 1, interprocess: boolean = false) => {
       const { source } = generateCuda(make(name, 4), {
         dtype,
         op: "max",
         debugTurns: 1000,
         blocksPerStrand,
+        interprocess,
         ...(packets && { packets }),
       });
       writeFileSync(join(folder, "plan.cu"), source);
