@@ -26,13 +26,14 @@ import {
   type Failure,
   GroupOpenings,
 } from "../../comm/index.ts";
+import { choiceNews } from "../../executor/internal.ts";
 import { HostTensors, hostMark } from "../../hosts/index.ts";
 import { freeTensor, type GrowingArena, type WorldTerm, worldTensor } from "../../memory/index.ts";
 import { tlsFromEnvironment } from "../../rendezvous/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
 import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
-import { ownAddress } from "./own-address.ts";
+import { describeAddress, HOST_SETTINGS, ownAddress } from "./own-address.ts";
 import { connectionsOf } from "./sender.ts";
 import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
@@ -58,6 +59,10 @@ export async function attachTcp(
   const { timeoutMs = DEFAULT_TIMEOUT_MS, strictWork = false } = options;
   const connections = options.connections ?? (mayHaveThread ? connectionsOf(ranks) : 1);
   const host = ownAddress(options.host ?? (process.env["CHORALE_TCP_HOST"] || LOOPBACK));
+  // Each rank has an address of its own.
+  choiceNews(0)?.selected?.(
+    `chorale select: rank ${rank} on tcp listens on ${describeAddress(host)}; ${HOST_SETTINGS} names another`,
+  );
   const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD");
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);

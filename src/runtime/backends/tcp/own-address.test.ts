@@ -1,7 +1,7 @@
 /** Which address of its host a rank takes. */
 import type { NetworkInterfaceInfo } from "node:os";
 import { expect, it } from "vitest";
-import { describeInterfaces, ownAddress } from "./own-address.ts";
+import { describeAddress, describeInterfaces, ownAddress } from "./own-address.ts";
 
 const at = (...addresses: readonly string[]) =>
   addresses.map((address) => ({ address, family: address.includes(":") ? "IPv6" : "IPv4" }) as NetworkInterfaceInfo);
@@ -23,6 +23,11 @@ it("takes an interface by its name, IPv4 first, and leaves addresses and other n
 });
 
 it("refuses what no other rank could connect to, and says what this host has", () => {
+  expect(["10.0.0.5", "fd00::2", "host-7"].map((one) => describeAddress(one, interfaces))).toEqual([
+    "10.0.0.5 (eth0)",
+    "fd00::2 (ib0)",
+    "host-7",
+  ]);
   expect(describeInterfaces(interfaces)).toBe("lo 127.0.0.1, eth0 10.0.0.5, ib0 fd00::2");
   for (const all of ["0.0.0.0", "::", "0::0", "down"])
     expect(() => ownAddress(all, interfaces), all).toThrow(

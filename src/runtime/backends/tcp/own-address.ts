@@ -39,3 +39,9 @@ export function ownAddress(given: string, interfaces: Interfaces = networkInterf
   if (address === undefined) throw new InvalidArgumentError(HOST_SETTINGS, given, accepted);
   return address;
 }
+
+/** Says which interface an address belongs to: `10.0.0.5 (eth0)`. */
+export function describeAddress(address: string, interfaces: Interfaces = networkInterfaces()): string {
+  const [name] = Object.entries(interfaces).find(([, all = []]) => all.some((one) => one.address === address)) ?? [];
+  return name === undefined ? address : `${address} (${name})`;
+}
