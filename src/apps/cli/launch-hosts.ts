@@ -35,6 +35,8 @@ export interface LaunchHosts {
   readonly ranks: number;
   /** `undefined` for a world of one host that no flag spoke of. */
   readonly nodes: NodesOptions | undefined;
+  /** The variables that say where the hosts meet, where no flag does. */
+  readonly rendezvousFrom?: string;
   /** Of a file: all of them, the first being this one. */
   readonly listed: readonly ListedHost[] | undefined;
 }
@@ -43,7 +45,7 @@ export interface LaunchHosts {
 export function hostsOf(flags: HostFlags): LaunchHosts {
   if (flags.hostfile === undefined) {
     if (flags.n === undefined) throw new InvalidArgumentError("-n", described("not given"), "the number of ranks");
-    return { ranks: flags.n, nodes: nodesOf(flags), listed: undefined };
+    return { ranks: flags.n, ...nodesOf(flags), listed: undefined };
   }
   if (flags.nnodes !== undefined || flags.nodeRank !== undefined) {
     throw new InvalidArgumentError("--hostfile", flags.hostfile, "no --nnodes and no --node-rank beside it");
@@ -124,7 +126,7 @@ export function worldsApart(env: NodeJS.ProcessEnv): string | undefined {
 
 /** What a launch would do, a line for each host. */
 export function describeHosts(
-  { ranks, nodes, listed }: LaunchHosts,
+  { ranks, nodes, rendezvousFrom, listed }: LaunchHosts,
   commands: readonly RemoteCommand[],
   how: string,
 ): readonly string[] {
@@ -134,7 +136,8 @@ export function describeHosts(
   if (listed === undefined) {
     const { rank, rendezvous } = nodes;
     const count = typeof nodes.count === "number" ? nodes.count : `${nodes.count.min} to ${nodes.count.max}`;
-    const does = rank === 0 ? `listens at ${rendezvous} and supervises all ranks` : `connects to ${rendezvous}`;
+    const where = rendezvousFrom === undefined ? rendezvous : `${rendezvous} (${rendezvousFrom})`;
+    const does = rank === 0 ? `listens at ${where} and supervises all ranks` : `connects to ${where}`;
     return [`this is host ${rank} of ${count}: ${ranks} rank${ranks === 1 ? "" : "s"}, ${how}; ${does}`];
   }
   let from = 0;
@@ -190,19 +193,18 @@ export function secretFromInput(ended: () => void): Promise<void> {
 }
 
 /** The hosts of the world, from flags and from the environment. @throws InvalidArgumentError, UnavailableError */
-function nodesOf(flags: HostFlags): NodesOptions | undefined {
+function nodesOf(flags: HostFlags): Pick<LaunchHosts, "nodes" | "rendezvousFrom"> {
   const { nnodes, nodeRank, rdzv } = flags;
   if (nnodes === undefined && nodeRank === undefined) {
     const { joinTimeout, hostTimeout, lastCall } = flags;
     const others = { rdzv, "join-timeout": joinTimeout, "host-timeout": hostTimeout, "last-call": lastCall };
     const given = Object.entries(others).find(([, value]) => value !== undefined)?.[0];
-    if (given === undefined) return undefined;
+    if (given === undefined) return { nodes: undefined };
     throw new InvalidArgumentError("--nnodes", described("not given"), `the number of hosts, beside --${given}`);
   }
   const here = nnodes === "env" || nodeRank === "env" ? nodePlace(process.env) : undefined;
   const count = nnodes === "env" ? here?.count : nnodes;
   const rank = nodeRank === "env" || nodeRank === undefined ? here?.node : nodeRank;
-  const rendezvous = rdzv ?? nodeRendezvous(process.env);
   if (count === undefined) {
     const given = nnodes === "env" ? "env, and no variable here says how many hosts there are" : "not given";
     throw new InvalidArgumentError("--nnodes", described(given), "the number of hosts");
@@ -211,14 +213,18 @@ function nodesOf(flags: HostFlags): NodesOptions | undefined {
     throw new InvalidArgumentError("--node-rank", described("not given"), "this host's number, or env");
   const most = typeof count === "number" ? count : count.max;
   if (rank >= most) throw new InvalidArgumentError("--node-rank", rank, `0 to ${most - 1}, of ${most} hosts`);
+  const fixed = typeof count === "number" ? count : undefined;
+  const meeting = rdzv === undefined ? nodeRendezvous(process.env, { node: rank, count: fixed }) : undefined;
+  const rendezvous = rdzv ?? meeting?.address;
   if (rendezvous === undefined) {
     throw new InvalidArgumentError(
       "--rdzv",
       described("not given"),
-      "HOST:PORT, an address of host 0, also as CHORALE_RDZV",
+      "HOST:PORT, an address of host 0, also as CHORALE_RDZV; only under srun, with one task a host, it can be left out",
     );
   }
-  return { count, rank, rendezvous, ...timesOf(flags, count) };
+  const nodes = { count, rank, rendezvous, ...timesOf(flags, count) };
+  return meeting === undefined ? { nodes } : { nodes, rendezvousFrom: meeting.from };
 }
 
 function timesOf(

@@ -116,7 +116,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
       parseNodes,
     )
     .option("--node-rank <r>", "number of this host, from 0, or env (of a Kubernetes indexed Job too)", parseNodeRank)
-    .option("--rdzv <host:port>", "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT)")
+    .option(
+      "--rdzv <host:port>",
+      "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT; under srun derived)",
+    )
     .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
     .option(
       "--last-call <seconds>",

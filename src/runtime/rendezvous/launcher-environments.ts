@@ -1,6 +1,7 @@
 /** What other launchers tell a process of its place: torchrun, Open MPI, Flux, MPICH and its relatives, and Slurm, by environment variables. */
 import { InvalidArgumentError, UnavailableError, UnsupportedError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
+import { slurmFirstHost, slurmPort } from "./slurm-hosts.ts";
 
 interface ForeignLauncher {
   readonly name: string;
@@ -156,32 +157,44 @@ interface Address {
 
 /**
  * Where the ranks meet: `CHORALE_RDZV=HOST:PORT`, or loopback and torchrun's MASTER_PORT + 1 (its own store has
- * MASTER_PORT), of a world of several hosts torchrun's MASTER_ADDR. Rank 0 listens there.
+ * MASTER_PORT), of a world of several hosts torchrun's MASTER_ADDR. Rank 0 listens there. What is not set of it is taken of
+ * Slurm's list of hosts and the job's number, where Slurm started the ranks.
+ * @param place of this process, where another launcher says it
  * @throws InvalidArgumentError, UnavailableError saying what to set
  */
-export function rendezvousAddress(env: Environment, spansHosts = false): Address {
+export function rendezvousAddress(
+  env: Environment,
+  spansHosts = false,
+  place?: Pick<ForeignPlace, "rank" | "size">,
+): Address {
   const text = env["CHORALE_RDZV"];
   if (text !== undefined && text !== "") return parseAddress(text);
-  const master = env["MASTER_PORT"];
-  if (master === undefined || master === "") {
+  const port = masterPort(env) ?? (place && slurmPort(env, place)?.port);
+  if (port === undefined) {
     throw new UnavailableError(
       "a place for the ranks to meet",
       "neither CHORALE_RDZV nor MASTER_PORT is set",
       "Set the same free port for all ranks: CHORALE_RDZV=127.0.0.1:29517",
     );
   }
-  if (!/^\d{1,5}$/.test(master))
-    throw new InvalidArgumentError("MASTER_PORT", master, "a port, or CHORALE_RDZV=HOST:PORT");
-  const port = Number(master) < 65_535 ? Number(master) + 1 : Number(master) - 1;
-  const host = spansHosts ? env["MASTER_ADDR"] : "127.0.0.1";
+  const host = spansHosts ? env["MASTER_ADDR"] || (place && slurmFirstHost(env, place)?.host) : "127.0.0.1";
   if (host === undefined || host === "") {
     throw new UnavailableError(
       "a place for the ranks to meet",
-      "neither CHORALE_RDZV nor, beside MASTER_PORT, MASTER_ADDR is set",
+      `neither CHORALE_RDZV nor, beside ${env["MASTER_PORT"] ? "MASTER_PORT" : "Slurm's job"}, MASTER_ADDR is set`,
       "Set an address of rank 0's host for all ranks: CHORALE_RDZV=HOST:PORT",
     );
   }
   return parseAddress(`${host.includes(":") ? `[${host}]` : host}:${port}`, "MASTER_ADDR and MASTER_PORT");
+}
+
+/** The port beside torchrun's own store. @throws InvalidArgumentError */
+function masterPort(env: Environment): number | undefined {
+  const master = env["MASTER_PORT"];
+  if (master === undefined || master === "") return undefined;
+  if (!/^\d{1,5}$/.test(master))
+    throw new InvalidArgumentError("MASTER_PORT", master, "a port, or CHORALE_RDZV=HOST:PORT");
+  return Number(master) < 65_535 ? Number(master) + 1 : Number(master) - 1;
 }
 
 /** @throws InvalidArgumentError */

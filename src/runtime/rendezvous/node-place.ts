@@ -3,6 +3,7 @@
  * MPICH, Flux, Kubernetes (indexed Job, JobSet) or Kubeflow Trainer.
  */
 import { InvalidArgumentError, UnavailableError } from "../../core/index.ts";
+import { slurmFirstHost, slurmPort } from "./slurm-hosts.ts";
 
 interface NodeVariables {
   readonly name: string;
@@ -81,11 +82,31 @@ export function nodePlace(env: Environment): { readonly node: number; readonly c
   return { node: read(found.node) ?? 0, count };
 }
 
-/** Where the launchers meet, where the starter says it; `undefined` where nothing does. */
-export function nodeRendezvous(env: Environment): string | undefined {
-  if (env["CHORALE_RDZV"]) return env["CHORALE_RDZV"];
+/**
+ * Where the launchers meet, where the starter says it, and by which variables; `undefined` where nothing does. What Slurm's users
+ * have not set of it is taken of its list of hosts and the job's number.
+ * @param here this host's number, and the number of hosts where it does not change
+ * @throws InvalidArgumentError for variables of Slurm that are malformed
+ */
+export function nodeRendezvous(
+  env: Environment,
+  here?: { readonly node: number; readonly count: number | undefined },
+): { readonly address: string; readonly from: string } | undefined {
+  if (env["CHORALE_RDZV"]) return { address: env["CHORALE_RDZV"], from: "CHORALE_RDZV" };
   const isKubeflow = env["PET_NODE_RANK"] !== undefined;
-  const host = isKubeflow ? env["PET_MASTER_ADDR"] : env["MASTER_ADDR"];
-  const port = isKubeflow ? env["PET_MASTER_PORT"] : env["MASTER_PORT"];
-  return host && port ? `${host.includes(":") ? `[${host}]` : host}:${port}` : undefined;
+  const place = here === undefined || isKubeflow ? undefined : { rank: here.node, size: here.count };
+  const set = (name: string) => (env[name] ? { value: env[name], from: name } : undefined);
+  const first = () => {
+    const found = place && slurmFirstHost(env, place);
+    return found && { value: found.host, from: `the first host of ${found.from}` };
+  };
+  const ofJob = () => {
+    const found = place && slurmPort(env, place);
+    return found && { value: String(found.port), from: found.from };
+  };
+  const host = set(isKubeflow ? "PET_MASTER_ADDR" : "MASTER_ADDR") ?? first();
+  const port = host && (set(isKubeflow ? "PET_MASTER_PORT" : "MASTER_PORT") ?? ofJob());
+  if (host === undefined || port === undefined) return undefined;
+  const name = host.value.includes(":") ? `[${host.value}]` : host.value;
+  return { address: `${name}:${port.value}`, from: `${host.from} and ${port.from}` };
 }

@@ -55,7 +55,7 @@ export async function joinLaunched(
   const secret = rendezvousSecret(process.env);
   const tls = tlsFromEnvironment(process.env);
   if (tls !== undefined && place.spansHosts !== undefined && kind.encrypts !== true) throw sendsInTheClear(kind);
-  const { host, port } = rendezvousAddress(process.env, place.spansHosts !== undefined);
+  const { host, port } = rendezvousAddress(process.env, place.spansHosts !== undefined, place);
   const joining = await kind.prepareJoin?.(place.localRank, launcher);
   invariant(joining !== undefined, `the ${kind.name} backend joins processes`);
   const claims: Claims = {

@@ -53,7 +53,7 @@ export interface JoinOptions {
  * or, when nothing launched it, as the only rank of a world of 1. Every call gives the same world until it is closed.
  *
  * Processes of other launchers meet at `CHORALE_RDZV=HOST:PORT` (rank 0 listens there; loopback and torchrun's
- * MASTER_PORT + 1 unless set) and prove to each other that they know `CHORALE_SECRET`.
+ * MASTER_PORT + 1 unless set, under srun the step's first host and a port made of the job's number) and prove to each other that they know `CHORALE_SECRET`.
  * @throws ClosedError when this rank has closed the world it was launched in
  * @throws InvalidArgumentError for another backend than the launcher's, and for a deadline where our launcher has said it
  * @throws UnavailableError when another launcher started several processes and the backend is not one that joins

@@ -297,8 +297,11 @@ describe("what starters say of hosts", () => {
     );
     expect(() => nodePlace({})).toThrow(/--nnodes N --node-rank R/);
     expect(() => nodePlace({ JOB_COMPLETION_INDEX: "x" })).toThrow(InvalidArgumentError);
-    expect(nodeRendezvous({ PET_NODE_RANK: "0", PET_MASTER_ADDR: "a", PET_MASTER_PORT: "1" })).toBe("a:1");
-    expect(nodeRendezvous({ MASTER_ADDR: "fe80::1", MASTER_PORT: "5" })).toBe("[fe80::1]:5");
+    expect(nodeRendezvous({ PET_NODE_RANK: "0", PET_MASTER_ADDR: "a", PET_MASTER_PORT: "1" })).toEqual({
+      address: "a:1",
+      from: "PET_MASTER_ADDR and PET_MASTER_PORT",
+    });
+    expect(nodeRendezvous({ MASTER_ADDR: "fe80::1", MASTER_PORT: "5" })?.address).toBe("[fe80::1]:5");
     expect(nodeRendezvous({})).toBeUndefined();
   });
 });
