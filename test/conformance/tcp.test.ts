@@ -47,6 +47,20 @@ describe.skipIf(process.platform === "win32")("tcp backend (needs the C library'
     },
   );
 
+  it("moves and reduces as the reference says with checksums", { timeout: 300_000 }, async () => {
+    const result = await runConformance({
+      backend: "tcp",
+      backendOptions: { checksum: "on", hierarchy: "off" },
+      isolation: "thread",
+      seed,
+      only: "data",
+      ranks: [3],
+      filter: "f32 sum ranks=3 count=uneven",
+    });
+    expect(failuresOf(result)).toEqual([]);
+    expect(result.numPassed).toBeGreaterThan(3);
+  });
+
   it("behaves as the contract says", { timeout: 600_000 }, async () => {
     const [maxRanks = 5] = spread([3, 5], 2);
     const result = await runConformance({

@@ -35,7 +35,7 @@ import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
 import { describeAddress, HOST_SETTINGS, ownAddress } from "./own-address.ts";
 import { connectionsOf } from "./sender.ts";
-import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
+import { CHECKSUM_MODES, HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
 import { TcpRank } from "./tcp-rank.ts";
 
@@ -63,15 +63,16 @@ export async function attachTcp(
   choiceNews(0)?.selected?.(
     `chorale select: rank ${rank} on tcp listens on ${describeAddress(host)}; ${HOST_SETTINGS} names another`,
   );
-  const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD");
+  const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD", "auto");
+  const checksum = modeOf(CHECKSUM_MODES, options.checksum, "CHORALE_TCP_CHECKSUM", "off");
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);
   const flight = new FlightLog(log.memory);
-  const mode = modeOf(HIERARCHY_MODES, options.hierarchy, "CHORALE_TCP_HIERARCHY");
+  const mode = modeOf(HIERARCHY_MODES, options.hierarchy, "CHORALE_TCP_HIERARCHY", "auto");
   // Before the ranks meet: afterwards all have opened it.
   const tensors = mode === "off" ? undefined : openTensors(handle.tensors);
   try {
-    const peers = await meet({ bootstrap, secret, host, connections, timeoutMs, tls });
+    const peers = await meet({ bootstrap, secret, host, connections, checksum, timeoutMs, tls });
     const door = new TcpRank({
       rank,
       worldSize: ranks,
@@ -84,6 +85,7 @@ export async function attachTcp(
       peers,
       hierarchy: mode,
       sendThread: sendThread === "auto" && !mayHaveThread ? "off" : sendThread,
+      checksum,
       hostMark: hostMark({ folder: flightFolder, joined }),
       folder: flightFolder,
       tensors: tensors?.share() === true ? tensors : undefined,
@@ -96,9 +98,9 @@ export async function attachTcp(
   }
 }
 
-/** What an option says, or else a variable; "auto" by default. @throws InvalidArgumentError for a word that is none */
-function modeOf<M extends string>(modes: readonly M[], option: M | undefined, variable: string): M {
-  const given = option ?? (process.env[variable] || "auto");
+/** What an option says, or else a variable, or else the default. @throws InvalidArgumentError for a word that is none */
+function modeOf<M extends string>(modes: readonly M[], option: M | undefined, variable: string, byDefault: M): M {
+  const given = option ?? (process.env[variable] || byDefault);
   const found = modes.find((mode) => mode === given);
   if (found === undefined) throw new InvalidArgumentError(variable, given, modes.join(", "));
   return found;

@@ -8,6 +8,7 @@ import { getSystemErrorName } from "node:util";
 import { FormatError } from "../../../core/index.ts";
 import { descriptorOf, type SocketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
 import { COPIED_BYTES, HEAD_BYTES, type Head, readHead } from "./frame.ts";
+import { addToSum, SUMMED_HEAD_BYTES, verifyHead, verifyPayload } from "./frame-checksum.ts";
 import type { SendThread } from "./send-thread.ts";
 
 /** What one read takes: the heads and small payloads of many messages. */
@@ -69,11 +70,17 @@ export class Connection {
   /** How many pieces of the queue it has, and how many it had written when this thread looked last. */
   #numLent = 0;
   #numWritten = 0;
-  readonly #headBytes = new Uint8Array(HEAD_BYTES);
-  readonly #headWords = new Int32Array(this.#headBytes.buffer);
+  /** Whether frames have checksums, in both directions. */
+  readonly hasSums: boolean;
+  readonly #headBytes: Uint8Array<ArrayBuffer>;
+  readonly #headWords: Int32Array;
   #headFill = 0;
   #head: Head | undefined;
-  #payload: Uint8Array = this.#headBytes;
+  #payload: Uint8Array;
+  /** Frames that have come; of the last one, the sum of what is there of its payload, and what that is to become. */
+  #numFrames = 0;
+  #sum = 0;
+  #expectedSum = 0;
   #filled = 0;
   /** Whether the last payload was large. */
   #wasLarge = false;
@@ -81,7 +88,14 @@ export class Connection {
   /** Why nothing can be written any more; what the peer had sent before is still to be read. */
   #unwritable: Error | undefined;
 
-  constructor(socket: Socket, peer: string, calls: SocketCalls, listener: ConnectionListener, writer?: Writer) {
+  constructor(
+    socket: Socket,
+    peer: string,
+    calls: SocketCalls,
+    listener: ConnectionListener,
+    writer?: Writer,
+    hasSums = false,
+  ) {
     const fd = descriptorOf(socket);
     if (fd === undefined) throw new FormatError(peer, "has a connection without a descriptor");
     this.socket = socket;
@@ -90,6 +104,10 @@ export class Connection {
     this.#peer = peer;
     this.#listener = listener;
     this.#writer = writer;
+    this.hasSums = hasSums;
+    this.#headBytes = new Uint8Array(hasSums ? SUMMED_HEAD_BYTES : HEAD_BYTES);
+    this.#headWords = new Int32Array(this.#headBytes.buffer);
+    this.#payload = this.#headBytes;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.unref();
@@ -258,11 +276,11 @@ export class Connection {
     this.#guarded(() => {
       for (let at = 0; at < bytes.length && !this.#isOver; ) {
         if (this.#head === undefined) {
-          const count = Math.min(HEAD_BYTES - this.#headFill, bytes.length - at);
+          const count = Math.min(this.#headBytes.length - this.#headFill, bytes.length - at);
           this.#headBytes.set(bytes.subarray(at, at + count), this.#headFill);
           this.#headFill += count;
           at += count;
-          if (this.#headFill === HEAD_BYTES) this.#begin();
+          if (this.#headFill === this.#headBytes.length) this.#begin();
         } else {
           const count = Math.min(this.#head.bytes - this.#filled, bytes.length - at);
           this.#payload.set(bytes.subarray(at, at + count), this.#filled);
@@ -275,6 +293,9 @@ export class Connection {
 
   #begin(): void {
     this.#headFill = 0;
+    this.#numFrames++;
+    if (this.hasSums) this.#expectedSum = verifyHead(this.#headBytes, this.#headWords, this.#peer, this.#numFrames);
+    this.#sum = 0;
     const head = readHead(this.#headWords, this.#peer);
     this.#payload = this.#listener.begin(head);
     if (head.bytes > 0) this.#wasLarge = head.bytes > COPIED_BYTES;
@@ -285,8 +306,12 @@ export class Connection {
 
   #fill(count: number): void {
     const head = this.#head;
+    const from = this.#filled;
     this.#filled += count;
+    // Part by part, while it is in the cache.
+    if (this.hasSums && count > 0) this.#sum = addToSum(this.#payload.subarray(from, this.#filled), this.#sum);
     if (head === undefined || this.#filled < head.bytes) return;
+    if (this.hasSums) verifyPayload(head, this.#sum, this.#expectedSum, this.#peer, this.#numFrames);
     this.#head = undefined;
     this.#listener.end(head, this.#payload);
   }

@@ -1,7 +1,7 @@
 /**
  * What travels between two ranks: frames, each a head of 64 bytes and at most MAX_FRAME_BYTES. The head names the
  * message that the frame is a part of, and carries the fingerprint of the call that it belongs to, so that ranks which
- * disagree notice it with the first byte. Words are of the machine's own order, little-endian everywhere that Node runs.
+ * disagree notice it with the first byte. Where the world has checksums, two words follow it: see frame-checksum.ts. Words are of the machine's own order, little-endian everywhere that Node runs.
  */
 import { FormatError } from "../../../core/index.ts";
 
@@ -37,6 +37,10 @@ export const KIND = {
   wake: 15,
 } as const;
 export type FrameKind = (typeof KIND)[keyof typeof KIND];
+
+/** What a kind is called in errors. */
+export const nameOfKind = (kind: FrameKind): string =>
+  (Object.keys(KIND) as (keyof typeof KIND)[]).find((name) => KIND[name] === kind) ?? "frame";
 
 export const HEAD_BYTES = 64;
 const HEAD_WORDS = HEAD_BYTES / 4;

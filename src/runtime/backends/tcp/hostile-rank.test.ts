@@ -57,7 +57,14 @@ async function makeVictim(calls: SocketCalls) {
   const socket = { socket: near, rest: new Uint8Array(0), keys: { send: a, receive: b } };
   const victim = new TcpRank({
     ...{ rank: 0, worldSize: 2, generation: 0, timeoutMs: 60_000, strictWork: false, capabilities: TCP_CAPABILITIES },
-    ...{ hierarchy: "off", sendThread: "off", hostMark: undefined, folder: undefined, tensors: undefined },
+    ...{
+      hierarchy: "off",
+      sendThread: "off",
+      checksum: "off",
+      hostMark: undefined,
+      folder: undefined,
+      tensors: undefined,
+    },
     flight: new FlightLog(new ArrayBuffer(FLIGHT_BYTES)),
     calls,
     peers: [undefined, { sockets: [socket], address: "127.0.0.1:9", keys: { send: a, receive: b } }],

@@ -17,6 +17,7 @@ import {
   type Print,
   writeHead,
 } from "./frame.ts";
+import { SUMMED_HEAD_BYTES, sealHead } from "./frame-checksum.ts";
 
 /** Most bytes of small messages that a rank keeps for one peer before its program has asked for them. */
 export const WINDOW_BYTES = 4 * 1024 * 1024;
@@ -87,7 +88,7 @@ export class Link {
   readonly #large: readonly Connection[];
   readonly #keys: LinkKeys;
   /** Grants that are held, and the frame that leaves behind them. */
-  readonly #frame = new Uint8Array((MAX_HELD + 1) * HEAD_BYTES + COPIED_BYTES);
+  readonly #frame = new Uint8Array((MAX_HELD + 1) * SUMMED_HEAD_BYTES + COPIED_BYTES);
   readonly #words = new Int32Array(this.#frame.buffer);
   readonly #holds: GrantHolds;
   #heldBytes = 0;
@@ -135,7 +136,7 @@ export class Link {
     }
     this.#onTheWay += HEAD_BYTES + message.payload.length;
     const { payload, print, extra } = message;
-    const end = this.#put(KIND.data, message, print, extra, 0, payload.length, payload.length);
+    const end = this.#put(KIND.data, message, print, extra, 0, payload, payload.length);
     if (payload.length > COPIED_BYTES) this.#first.write(this.#taken(end), payload);
     else this.#writeCopied(end, payload);
     message.done();
@@ -153,16 +154,16 @@ export class Link {
       const part = payload.subarray(offset, offset + MAX_FRAME_BYTES);
       const connection = large[this.#next++ % large.length] ?? this.#first;
       if (connection !== this.#first) this.writeHeld();
-      const end = this.#put(KIND.data, message, print, extra, offset, part.length, payload.length);
+      const end = this.#put(KIND.data, message, print, extra, offset, part, payload.length);
       connection.write(this.#taken(end), part, done);
     }
   }
 
   /** Asks for a message: at once, or with what is written next while grants are held. */
   grant(name: MessageName, print: Print, total: number, extra: number): void {
-    if (this.#heldBytes === MAX_HELD * HEAD_BYTES) this.writeHeld();
+    if (this.#heldBytes === MAX_HELD * this.#headBytes) this.writeHeld();
     const isFirst = this.#heldBytes === 0;
-    this.#heldBytes = this.#put(KIND.grant, name, print, extra, 0, 0, total);
+    this.#heldBytes = this.#put(KIND.grant, name, print, extra, 0, undefined, total);
     if (!this.#holds.isHolding) this.writeHeld();
     else if (isFirst) this.#holds.add(this);
   }
@@ -174,7 +175,7 @@ export class Link {
 
   /** Sends a frame without a payload. */
   signal(kind: FrameKind, name: MessageName, print: Print = NO_PRINT, total = 0, extra = 0): void {
-    this.#first.write(this.#taken(this.#put(kind, name, print, extra, 0, 0, total)), undefined);
+    this.#first.write(this.#taken(this.#put(kind, name, print, extra, 0, undefined, total)), undefined);
   }
 
   /**
@@ -190,7 +191,7 @@ export class Link {
   ): void {
     if (this.isOver) return;
     const bytes = payload?.length ?? 0;
-    const end = this.#put(kind, name, print, extra, offset, bytes, total);
+    const end = this.#put(kind, name, print, extra, offset, payload, total);
     if (payload === undefined || bytes > COPIED_BYTES || this.#first.isBlocked) {
       this.#first.write(this.#taken(end), payload, done);
       return;
@@ -221,7 +222,7 @@ export class Link {
   control(value: object): void {
     const text = Buffer.from(JSON.stringify(value));
     const payload = signed(this.#keys.send, this.#controlsSent++, text);
-    const end = this.#put(KIND.control, NO_NAME, NO_PRINT, 0, 0, payload.length, payload.length);
+    const end = this.#put(KIND.control, NO_NAME, NO_PRINT, 0, 0, payload, payload.length);
     this.#first.write(this.#taken(end), payload);
   }
 
@@ -282,22 +283,32 @@ export class Link {
     for (const connection of this.connections) connection.finish(error);
   }
 
+  /** Whether frames have checksums: on all connections of a pair, or on none. */
+  get hasSums(): boolean {
+    return this.#first.hasSums;
+  }
+
   get #first(): Connection {
     return this.connections[0] as Connection;
   }
+  get #headBytes(): number {
+    return this.hasSums ? SUMMED_HEAD_BYTES : HEAD_BYTES;
+  }
 
-  /** Writes a head behind the grants that are held. @returns where it ends, and its payload begins */
+  /** Writes a head, and the sums of its frame, behind the grants that are held. @returns where it ends, and its payload begins */
   #put(
     kind: FrameKind,
     name: MessageName,
     print: Print,
     extra: number,
     offset: number,
-    bytes: number,
+    payload: Uint8Array | undefined,
     total: number,
   ): number {
-    writeHead(this.#words, this.#heldBytes / 4, kind, name, print, extra, offset, bytes, total);
-    return this.#heldBytes + HEAD_BYTES;
+    const at = this.#heldBytes;
+    writeHead(this.#words, at / 4, kind, name, print, extra, offset, payload?.length ?? 0, total);
+    if (this.hasSums) sealHead(this.#frame, this.#words, at, payload);
+    return at + this.#headBytes;
   }
 
   /** Writes a frame whose head ends at `end`, with its payload, in one call. */

@@ -17,7 +17,12 @@ it.skipIf(process.platform === "win32")("gives a pair as many connections as the
     fail: () => {},
     onFailure: () => {},
   });
-  const shared = { secret: "a secret of this test alone", host: "127.0.0.1", timeoutMs: 60_000 };
+  const shared = {
+    checksum: "off" as const,
+    secret: "a secret of this test alone",
+    host: "127.0.0.1",
+    timeoutMs: 60_000,
+  };
   const all = await Promise.all(
     [3, 2, 1].map((connections, rank) => meet({ ...shared, connections, bootstrap: bootstrapOf(rank) })),
   );
@@ -32,3 +37,30 @@ it.skipIf(process.platform === "win32")("gives a pair as many connections as the
     for (const { socket } of all.flatMap((peers) => peers.flatMap((peer) => peer?.sockets ?? []))) socket.destroy();
   }
 });
+
+it.skipIf(process.platform === "win32")(
+  "refuses a rank whose checksum option differs, and names both values",
+  async () => {
+    let publish = (_: Uint8Array) => {};
+    const published = new Promise<Uint8Array>((resolve) => {
+      publish = resolve;
+    });
+    const bootstrapOf = (rank: number): Bootstrap => ({
+      ...{ rank, worldSize: 2, generation: 0 },
+      set: async (key, value) => void (key === "tcp/0" && publish(value)),
+      get: () => published,
+      fail: () => {},
+      onFailure: () => {},
+    });
+    const shared = { secret: "a secret of this test alone", host: "127.0.0.1", timeoutMs: 1_000, connections: 1 };
+    const both = await Promise.allSettled(
+      (["on", "off"] as const).map((checksum, rank) => meet({ ...shared, checksum, bootstrap: bootstrapOf(rank) })),
+    );
+    const why = /checksum is "on" on rank 0 and "off" on rank 1: give all ranks the same/;
+    const [listener, caller] = both.map((one) =>
+      one.status === "rejected" ? (one.reason as Error) : new Error("met"),
+    );
+    expect(caller?.message).toMatch(why);
+    expect(String(listener?.cause)).toMatch(why);
+  },
+);

@@ -5,9 +5,10 @@ import { type Introduction, knock, PeerDoor, type PeerSocket, type TlsIdentity }
 import { MAX_CONNECTIONS } from "./capabilities.ts";
 import type { LinkKeys } from "./link.ts";
 import { describeInterfaces, HOST_SETTINGS } from "./own-address.ts";
+import { CHECKSUM_MODES, type ChecksumMode } from "./tcp-handle.ts";
 
 /** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
-const FRAMES = 4;
+const FRAMES = 5;
 
 /** The connections to one peer. */
 export interface PeerSockets {
@@ -24,14 +25,24 @@ interface MeetOptions {
   readonly host: string;
   /** Connections to each rank that calls this one: the callee of a pair says how many it has. */
   readonly connections: number;
+  /** All ranks must have the same. */
+  readonly checksum: ChecksumMode;
   readonly timeoutMs: number;
   /** Connections are over TLS. */
   readonly tls?: TlsIdentity | undefined;
 }
 
+/** What both ends of a connection must have the same of: the frames' form, and whether they have checksums. */
+const versionOf = (checksum: ChecksumMode) => `frames ${FRAMES}, checksum ${checksum}`;
+/** @returns undefined for a version of other frames */
+const checksumOf = (version: string) => CHECKSUM_MODES.find((checksum) => versionOf(checksum) === version);
+
 /** Says why a rank is not let in. */
 function refusalOf(mine: Introduction, theirs: Introduction, taken: ReadonlySet<string>): string | undefined {
   const differing = (["worldSize", "generation", "version"] as const).find((key) => mine[key] !== theirs[key]);
+  const [here, there] = [checksumOf(mine.version), checksumOf(theirs.version)];
+  if (differing === "version" && there !== undefined)
+    return `checksum is "${here}" on rank ${mine.to} and "${there}" on rank ${theirs.from}: give all ranks the same (option checksum, or CHORALE_TCP_CHECKSUM)`;
   if (differing !== undefined) return `the ${differing} is ${mine[differing]}, not ${theirs[differing]}`;
   if (theirs.to !== mine.to) return `this is rank ${mine.to}, not ${theirs.to}`;
   if (theirs.from <= mine.to || theirs.from >= mine.worldSize)
@@ -47,9 +58,9 @@ function refusalOf(mine: Introduction, theirs: Introduction, taken: ReadonlySet<
  *   when the address cannot be listened on; what `knock` throws
  */
 export async function meet(options: MeetOptions): Promise<readonly (PeerSockets | undefined)[]> {
-  const { bootstrap, secret, host, connections, timeoutMs, tls } = options;
+  const { bootstrap, secret, host, connections, checksum, timeoutMs, tls } = options;
   const { rank, worldSize, generation } = bootstrap;
-  const version = `frames ${FRAMES}`;
+  const version = versionOf(checksum);
   const until = runningTime() + timeoutMs;
   const sockets: PeerSocket[][] = Array.from({ length: worldSize }, () => []);
   const addresses: string[] = [];

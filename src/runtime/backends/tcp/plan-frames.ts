@@ -5,7 +5,16 @@
  */
 import { FormatError } from "../../../core/index.ts";
 import { type FarForm, type FarPlace, type FarPort, type FarRun, REACHES } from "../../executor/internal.ts";
-import { type FrameKind, type GroupKey, type Head, KIND, LANE, MAX_FRAME_BYTES, type Print } from "./frame.ts";
+import {
+  type FrameKind,
+  type GroupKey,
+  type Head,
+  KIND,
+  LANE,
+  MAX_FRAME_BYTES,
+  nameOfKind,
+  type Print,
+} from "./frame.ts";
 import type { Inbox } from "./inbox.ts";
 import type { PlanMemory } from "./plan-memory.ts";
 
@@ -118,7 +127,15 @@ export class PlanFrames implements FarPort {
     const wire = form === "raw" ? 8 * Math.ceil(head.total / 4) : head.total;
     const at = wire === head.bytes ? run.place(buffer, head.offset, head.total) : undefined;
     if (at === undefined) throw this.#unasked(member, head);
-    return form === "packets" ? new Uint8Array(head.bytes) : this.#memory.bytes(at, head.bytes);
+    return this.#isCopied(member, form) ? new Uint8Array(head.bytes) : this.#memory.bytes(at, head.bytes);
+  }
+
+  /**
+   * Whether a payload goes to its place when it is whole: one that becomes packets, and one of packets that is to be verified
+   * first, for a strand takes a packet as soon as its flag is there.
+   */
+  #isCopied(member: number, form: FarForm): boolean {
+    return form === "packets" || (form === "raw" && this.#inboxes[member]?.link.hasSums === true);
   }
 
   /** A payload is there. */
@@ -135,8 +152,9 @@ export class PlanFrames implements FarPort {
     const run = this.#runOf(member, head);
     const { buffer, form } = readSlot(head.slot);
     if (run === undefined || form === "plain") return;
-    const at = form === "packets" ? run.place(buffer, head.offset, head.total) : undefined;
-    if (at !== undefined) run.pack(at, payload);
+    const at = this.#isCopied(member, form) ? run.place(buffer, head.offset, head.total) : undefined;
+    if (at !== undefined && form === "packets") run.pack(at, payload);
+    else if (at !== undefined) this.#memory.bytes(at, payload.length).set(payload);
     run.changed();
   }
 
@@ -201,11 +219,10 @@ export class PlanFrames implements FarPort {
   }
 
   #unasked(member: number, { kind, seq, offset, total }: Head): FormatError {
-    const what = (Object.keys(KIND) as (keyof typeof KIND)[]).find((name) => KIND[name] === kind) ?? "frame";
     const rank = this.#inboxes[member]?.link.rank ?? member;
     return new FormatError(
       `rank ${rank}`,
-      `sent a ${what} of a plan that has no place here: call ${seq}, ${total} bytes at ${offset}`,
+      `sent a ${nameOfKind(kind)} of a plan that has no place here: call ${seq}, ${total} bytes at ${offset}`,
     );
   }
 }

@@ -10,7 +10,7 @@ import type { GrantHolds, Link } from "./link.ts";
 import type { PeerSockets } from "./meet.ts";
 import type { PlanMemory } from "./plan-memory.ts";
 import type { Reducer } from "./reducer.ts";
-import type { HierarchyMode, SendThreadMode } from "./tcp-handle.ts";
+import type { ChecksumMode, HierarchyMode, SendThreadMode } from "./tcp-handle.ts";
 import type { WorkPump } from "./tcp-work.ts";
 
 export interface TcpRankOptions {
@@ -27,6 +27,7 @@ export interface TcpRankOptions {
   /** Whether ranks of a host use its memory; what its host is called, and where its launcher keeps files, if known. */
   readonly hierarchy: HierarchyMode;
   readonly sendThread: SendThreadMode;
+  readonly checksum: ChecksumMode;
   readonly hostMark: Buffer | undefined;
   readonly folder: string | undefined;
   /** In which ranks of a host can read each other's, where they can. */

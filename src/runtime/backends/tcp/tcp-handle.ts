@@ -9,6 +9,10 @@ export type HierarchyMode = (typeof HIERARCHY_MODES)[number];
 export const SEND_THREAD_MODES = ["auto", "on", "off"] as const;
 export type SendThreadMode = (typeof SEND_THREAD_MODES)[number];
 
+/** Whether frames carry a checksum. */
+export const CHECKSUM_MODES = ["on", "off"] as const;
+export type ChecksumMode = (typeof CHECKSUM_MODES)[number];
+
 export interface TcpHandle extends HostHandle {
   readonly kind: "tcp";
   /** By which the ranks know each other. Never leaves the way between a launcher and its own ranks. */
@@ -46,4 +50,10 @@ export interface TcpOptions {
    * always (`on`) or never (`off`); CHORALE_TCP_SEND_THREAD says the same.
    */
   readonly sendThread?: SendThreadMode;
+  /**
+   * Whether each frame between ranks carries a CRC-32 of its head and its payload, which the receiver verifies before it uses either:
+   * `on`, or `off`, the default; CHORALE_TCP_CHECKSUM says the same. All ranks of a world must have the same. It finds data that
+   * was damaged on the way, and does not protect against anybody who changes it: TLS does.
+   */
+  readonly checksum?: ChecksumMode;
 }

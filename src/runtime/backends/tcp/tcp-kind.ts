@@ -2,7 +2,7 @@
 import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
 import { MAX_CONNECTIONS, MAX_TCP_RANKS } from "./capabilities.ts";
-import { HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
+import { CHECKSUM_MODES, HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
 
 const isAddress: OptionCheck = (value) =>
@@ -29,6 +29,7 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
     connections: isConnections,
     hierarchy: isOneOf(HIERARCHY_MODES),
     sendThread: isOneOf(SEND_THREAD_MODES),
+    checksum: isOneOf(CHECKSUM_MODES),
   },
   isolations: ["process", "thread"],
   servesPlans: true,

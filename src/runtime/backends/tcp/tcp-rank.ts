@@ -172,7 +172,8 @@ export class TcpRank implements TcpContext {
         over: (error) => this.#over(link, index === 0, error),
       };
       const writer = this.#sender.writer();
-      return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener, writer);
+      const hasSums = this.options.checksum === "on";
+      return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener, writer, hasSums);
     });
     const large = forLarge(connections, this.options.rank < rank);
     const link: Link = new Link(rank, address, connections, keys, this.grants, large);
@@ -286,6 +287,11 @@ export class TcpRank implements TcpContext {
       return;
     }
     link.finish();
+    // What it sent was no frame, or damaged: it is there.
+    if (error instanceof FormatError) {
+      this.markGone(link.rank, error.message, true);
+      return;
+    }
     const why = error === undefined ? "its connection ended without a farewell" : error.message;
     this.markGone(link.rank, `${why} (${link.address}): its process is gone, or the way to it`, true);
   }
