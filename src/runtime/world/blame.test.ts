@@ -4,7 +4,7 @@ import { spread } from "../../../test/support/spread.ts";
 import { attachThreads, createThreadsHost } from "../backends/threads/index.ts";
 import { THREADS_KIND } from "../backends/threads/threads-kind.ts";
 import { launch } from "./launch.ts";
-import { culpritOf, plainRecord } from "./remote-error.ts";
+import { culpritOf, plainRecord, toErrorRecord } from "./remote-error.ts";
 
 /** Survivors of a failure that must say what they were told, whatever else this machine does. */
 const PATIENT = { graceMs: 60_000 };
@@ -109,4 +109,11 @@ describe("the culprit of a failure", () => {
       }
     },
   );
+});
+
+it("tells peers the class of what a program threw, and none of what happened to its rank", () => {
+  const text = (error: ReturnType<typeof plainRecord>) => culpritOf({ rank: 1, error }, 2).text;
+  expect(text(plainRecord("its host is lost"))).toBe("its host is lost");
+  expect(text(toErrorRecord(new Error("boom")))).toBe("Error: boom");
+  expect(text(toErrorRecord(new TypeError("boom")))).toBe("TypeError: boom");
 });

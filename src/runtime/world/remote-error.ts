@@ -30,7 +30,9 @@ export function culpritOf({ rank, error }: RankFailure, worldSize: number): Culp
   const isHeard = failedRank >= 0 && failedRank < worldSize;
   // What was heard is such a line already.
   if (isHeard) return { rank: failedRank, error: cause, text: cause.message };
-  return { rank, error, text: `${error.name}: ${error.message}` };
+  // What happened to a rank has no class of error, unlike what its program threw.
+  const isThrown = error.stack !== plainRecord(error.message).stack;
+  return { rank, error, text: isThrown ? `${error.name}: ${error.message}` : error.message };
 }
 
 /** Whether an error, or one that caused it, speaks of a rank that failed: it follows from that failure. */
