@@ -201,6 +201,27 @@ describe("choices", () => {
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
   });
 
+  it("warns, once, of words that CHORALE_LOG does not know", () => {
+    const warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
+    try {
+      vi.stubEnv("CHORALE_LOG", "select,");
+      expect(choiceNews(0)?.selected).toBeDefined();
+      expect(warned).not.toHaveBeenCalled();
+      vi.stubEnv("CHORALE_LOG", "selects, debug");
+      expect(choiceNews(1)).toBeUndefined();
+      for (let i = 0; i < 2; i++) expect(choiceNews(0)?.selected).toBeUndefined();
+      expect(warned.mock.calls).toEqual([
+        [
+          'CHORALE_LOG lists "selects", "debug"; only select is known',
+          { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_LOG" },
+        ],
+      ]);
+    } finally {
+      warned.mockRestore();
+      vi.unstubAllEnvs();
+    }
+  });
+
   it("warns, once, of a table that names what is no algorithm here: the next table serves", () => {
     const warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
     try {

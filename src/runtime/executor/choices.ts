@@ -375,11 +375,21 @@ function rangeAt(ranges: readonly Choice[], sizeBytes: number): Choice | undefin
   return found;
 }
 
+/** Words of `CHORALE_LOG` that mean nothing are told once in a thread. */
+let hasToldWords = false;
+
 /** For the first member of a group, whose members make the same choices: selections go to where `CHORALE_LOG` lists `select`. */
 export function choiceNews(member: number): ChoiceNews | undefined {
   if (member !== 0) return undefined;
   // Among what it separates by commas.
-  const tells = (process.env["CHORALE_LOG"] ?? "").split(",").some((word) => word.trim() === "select");
+  const words = (process.env["CHORALE_LOG"] ?? "").split(",").map((word) => word.trim());
+  const tells = words.includes("select");
+  const unknown = words.filter((word) => word !== "select" && word !== "");
+  if (unknown.length > 0 && !hasToldWords) {
+    hasToldWords = true;
+    const text = `CHORALE_LOG lists ${unknown.map((word) => JSON.stringify(word)).join(", ")}; only select is known`;
+    process.emitWarning(text, { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_LOG" });
+  }
   return {
     ...(tells ? { selected: (line) => void process.stderr.write(`${line}\n`) } : {}),
     passedOver: (text) => process.emitWarning(text, { type: "ChoraleWarning", code: "CHORALE_UNKNOWN_ALGORITHM" }),
