@@ -220,6 +220,15 @@ describe("chorale compile", () => {
       err: expect.stringMatching(/never ends[\s\S]*--no-verify writes its kernel all the same/),
     });
     expect((await compile(file("hangs.json"), ...words, "--no-verify")).code).toBe(0);
+    // Other formats are for whoever mends it: written, but not in silence.
+    for (const target of ["text", "chorale", "json"]) {
+      const told = await compile(file("hangs.json"), "--target", target);
+      expect([told.code, told.err], target).toEqual([
+        0,
+        expect.stringMatching(/this plan is wrong, \d+ findings? \(chorale check shows all.*first:\n.*never ends/s),
+      ]);
+      expect((await compile(file("hangs.json"), "--target", target, "--no-verify")).err, target).toBe("");
+    }
   });
 
   it("makes MSCCL++'s own plan on request", async () => {

@@ -109,6 +109,8 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     return 0;
   }
   const plan = await loadPlan(file, args, options);
+  // A program that is wrong was refused by now.
+  if (flags.verify && WRITTEN_WRONG.has(target) && !isProgramFile(file)) tellProof(plan);
   WRITERS[target](plan, flags);
   return 0;
 }
@@ -131,6 +133,18 @@ function tellTargetFindings(plan: ExecutionPlan): void {
   if (errors.length === 0) return;
   printError(
     `chorale check --target mscclpp would refuse this plan, ${errors.length} finding${errors.length === 1 ? "" : "s"}, first:\n${renderFindings(plan, errors, 1)}\n`,
+  );
+}
+
+/** Formats in which the plan of a file is written with a warning when it is wrong; the others refuse it. */
+const WRITTEN_WRONG: ReadonlySet<string> = new Set(["text", "chorale", "json", "xml"]);
+
+/** Says on stderr that the plan of a file is wrong: whoever mends or converts it is still given it. */
+function tellProof(plan: ExecutionPlan): void {
+  const errors = verifyPlan(plan, { lint: false }).findings.filter(({ severity }) => severity === "error");
+  if (errors.length === 0) return;
+  printError(
+    `chorale compile: this plan is wrong, ${errors.length} finding${errors.length === 1 ? "" : "s"} (chorale check shows all; --no-verify writes it in silence), first:\n${renderFindings(plan, errors, 1)}\n`,
   );
 }
 
