@@ -1,7 +1,6 @@
 import { runConformance } from "chorale/conformance";
-import type { ChoiceDocument } from "chorale/executor";
 import { afterAll, describe, expect, it } from "vitest";
-import { available, library } from "../helpers/cuda-worlds.ts";
+import { available, choicesAlone, library } from "../helpers/cuda-worlds.ts";
 import { fakeGpuFolder } from "../helpers/fake-gpu.ts";
 import { spread } from "../support/spread.ts";
 import { failuresOf } from "./failures.ts";
@@ -14,17 +13,7 @@ const USES = {
   gather: "direct-gather@copies",
   scatter: "direct-scatter@copies",
 } as const;
-const choices: ChoiceDocument = {
-  schemaVersion: 1,
-  source: "test",
-  date: "2026-11-29",
-  tables: Object.entries(USES).map(([collective, use]) => ({
-    backend: "cuda",
-    collective: collective as keyof typeof USES,
-    ranks: [2, 8],
-    rows: [{ fromBytes: 0, use }],
-  })),
-};
+const choices = choicesAlone(USES, [2, 8]);
 
 describe.skipIf(!available)("the cuda backend with copy engines, over a stand-in library (needs g++)", () => {
   const folder = fakeGpuFolder();

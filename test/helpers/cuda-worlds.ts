@@ -9,6 +9,24 @@ import { buildFakeGpu, fakeGpuFolder, heldByFakeGpu, NOTHING_HELD, useFakeGpu } 
 export const library = buildFakeGpu() ?? "";
 export const available = library !== "" && useFakeGpu();
 
+type Collective = ChoiceDocument["tables"][number]["collective"];
+
+/** Tables of the cuda backend by which each of the collectives goes one way, whatever its size. */
+export const choicesAlone = (
+  uses: { readonly [C in Collective]?: string },
+  ranks: readonly [fewest: number, most: number],
+): ChoiceDocument => ({
+  schemaVersion: 1,
+  source: "test",
+  date: "2026-11-29",
+  tables: Object.entries(uses).map(([collective, use]) => ({
+    backend: "cuda",
+    collective: collective as Collective,
+    ranks,
+    rows: [{ fromBytes: 0, use }],
+  })),
+});
+
 /** Small blocks: every thread is a fiber here. */
 const rows = (...list: readonly (readonly [number, string])[]) => list.map(([fromBytes, use]) => ({ fromBytes, use }));
 export const choices: ChoiceDocument = {

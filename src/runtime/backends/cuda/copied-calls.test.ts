@@ -1,10 +1,9 @@
 /** Collectives that copy engines do, over the stand-in library. */
 
 import { describe, expect, it } from "vitest";
-import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { available, choicesAlone, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 import { launch } from "../../../../test/helpers/kept-ranks.ts";
 import { spread } from "../../../../test/support/spread.ts";
-import type { ChoiceDocument } from "../../executor/index.ts";
 
 const USES = [
   ["all_gather", "direct-all-gather*2@copies.32"],
@@ -13,17 +12,7 @@ const USES = [
   ["gather", "direct-gather@copies"],
   ["scatter", "direct-scatter@copies"],
 ] as const;
-const choices: ChoiceDocument = {
-  schemaVersion: 1,
-  source: "test",
-  date: "2026-11-29",
-  tables: USES.map(([collective, use]) => ({
-    backend: "cuda",
-    collective,
-    ranks: [2, 4],
-    rows: [{ fromBytes: 0, use }],
-  })),
-};
+const choices = choicesAlone(Object.fromEntries(USES), [2, 4]);
 
 describe.skipIf(!available)("calls by copy engines over a stand-in library (needs g++)", () => {
   const worlds = [

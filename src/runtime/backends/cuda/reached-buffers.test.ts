@@ -1,9 +1,8 @@
 /** Kernels of processes that reach each other's buffers, over the stand-in library. */
 import { launch } from "chorale/world";
 import { describe, expect, it } from "vitest";
-import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
+import { available, choicesAlone, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 import { spread } from "../../../../test/support/spread.ts";
-import type { ChoiceDocument } from "../../executor/index.ts";
 
 const USES = [
   ["all_reduce", "two-phase-all-reduce*2@32"],
@@ -12,17 +11,7 @@ const USES = [
   ["all_to_all", "one-pass-all-to-all*2@32"],
   ["broadcast", "direct-broadcast*2@32"],
 ] as const;
-const choices: ChoiceDocument = {
-  schemaVersion: 1,
-  source: "test",
-  date: "2026-11-29",
-  tables: USES.map(([collective, use]) => ({
-    backend: "cuda",
-    collective,
-    ranks: [2, 4],
-    rows: [{ fromBytes: 0, use }],
-  })),
-};
+const choices = choicesAlone(Object.fromEntries(USES), [2, 4]);
 /** What all ranks find, where nothing is wrong. */
 const SERVED = USES.map((use) => use.join(" ")).sort();
 

@@ -1,14 +1,14 @@
 /** A world with checksums whose way between two ranks damages data: the call fails on every rank, and nothing wrong is returned. */
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { World } from "chorale";
 import { launch } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
 import { Authority, writeTls } from "../../../../test/support/certificates.ts";
+import { socketPair } from "../../../../test/support/socket-pair.ts";
 import { socketCalls } from "../../../foreign/native/index.ts";
 import { closeRankPool, runRanks } from "../../world/index.ts";
 import { TCP_CAPABILITIES } from "./capabilities.ts";
@@ -23,14 +23,9 @@ const SIZE = 3;
 
 /** Two connected sockets. */
 async function pair(): Promise<readonly [Socket, Socket]> {
-  const server = createServer({ pauseOnConnect: true }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const accepted = once(server, "connection") as Promise<[Socket]>;
-  const near = connect((server.address() as { port: number }).port, "127.0.0.1");
-  const [[far]] = await Promise.all([accepted, once(near, "connect")]);
-  server.close();
+  const [near, far] = await socketPair();
   for (const socket of [near, far]) socket.on("error", () => {});
-  return [near.pause(), far];
+  return [near, far];
 }
 
 /** Three ranks in this thread; what rank 1 sends rank 0 goes through a forwarder, which `damage` may change. */

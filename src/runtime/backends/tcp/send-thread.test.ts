@@ -1,7 +1,8 @@
 /** A connection whose large payloads another thread writes: frames keep their order and bytes, and memory comes back when it is asked for. */
 import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
+import { socketPair } from "../../../../test/support/socket-pair.ts";
 import { socketCalls } from "../../../foreign/native/index.ts";
 import { Connection, type Writer } from "./connection.ts";
 import { HEAD_BYTES, type Head, KIND, writeHead } from "./frame.ts";
@@ -30,17 +31,12 @@ async function startThread(): Promise<SendThread> {
 }
 
 async function pair(): Promise<readonly [Socket, Socket]> {
-  const server = createServer({ pauseOnConnect: true }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const accepted = once(server, "connection") as Promise<[Socket]>;
-  const near = connect((server.address() as { port: number }).port, "127.0.0.1");
-  const [[far]] = await Promise.all([accepted, once(near, "connect")]);
-  server.close();
+  const [near, far] = await socketPair();
   ended.push(() => {
     near.destroy();
     far.destroy();
   });
-  return [near.pause(), far];
+  return [near, far];
 }
 
 function writing(socket: Socket, writer: Writer) {
