@@ -39,7 +39,7 @@ export interface WaitEvent {
   readonly ticket: number;
   /** Under `choices`: it went on because it was chosen. One for which there was a token whoever came first has no fixed ticket. */
   readonly chosen: boolean;
-  /** VectorClock before the wait. */
+  /** The clock before the wait. */
   readonly clock: VectorClock;
 }
 

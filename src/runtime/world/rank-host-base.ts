@@ -14,6 +14,7 @@ export abstract class BaseHost implements RankHost {
   #listener: RankListener | undefined;
   #crash: { readonly error: unknown } | undefined;
   #exit: Exit | undefined;
+  #isLeaving = false;
   protected readonly lines = {
     stdout: new LineSplitter((text) => this.#listener?.line("stdout", text)),
     stderr: new LineSplitter((text) => this.#listener?.line("stderr", text)),
@@ -48,12 +49,20 @@ export abstract class BaseHost implements RankHost {
     if (message.kind === "output") this.lines[message.stream].push(message.text);
     else if (message.kind === "child") this.noteChild(message.pid, message.isAlive);
     else {
-      if (message.kind === "exiting" && message.worldOpen) this.noteLeaving();
+      if (message.kind === "exiting" && message.worldOpen) {
+        this.#isLeaving = true;
+        this.noteLeaving();
+      }
       this.#listener?.message(message);
     }
   }
 
-  /** Hears that the rank leaves a world that goes on: it counts as dead, whatever its exit code. */
+  /** Whether the rank left a world that goes on, by process.exit(0): it counts as dead, whatever its exit code. */
+  protected get isLeaving(): boolean {
+    return this.#isLeaving;
+  }
+
+  /** Hears that it does. */
   protected noteLeaving(): void {}
 
   /** Hears of a process that the rank has started, or that has ended. */

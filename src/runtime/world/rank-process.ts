@@ -30,8 +30,6 @@ export class RankProcess extends BaseHost {
   readonly #reader = new FrameReader((message) => this.take(message));
   /** How the process ended, whose last words may still be in the pipes. */
   #ending: { readonly exitCode: number; readonly reason: string } | undefined;
-  /** It called process.exit(0) with its world open. */
-  #isLeaving = false;
 
   /**
    * @param env variables beside this process's, which the loader and native libraries see from the start
@@ -70,7 +68,7 @@ export class RankProcess extends BaseHost {
       const exitCode = code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
       this.#ending = { exitCode, reason: exitReason("process", exitCode, signal) };
       // What a rank that failed has started has nobody to end it any more.
-      if (exitCode !== 0 || this.#isLeaving) this.#killGroup();
+      if (exitCode !== 0 || this.isLeaving) this.#killGroup();
       if (this.#child.pid !== undefined) forgetGroup(this.#child.pid);
       // What it said last is still in the pipes; "close" comes when they are empty.
       afterRunning(DRAIN_MS, () => this.#drained(), true);
@@ -106,7 +104,6 @@ export class RankProcess extends BaseHost {
   }
 
   protected override noteLeaving(): void {
-    this.#isLeaving = true;
     // Its last words may come after its end.
     if (this.#ending !== undefined) this.#killGroup();
   }

@@ -19,8 +19,6 @@ export class RankWorker extends BaseHost {
   readonly kind = "thread";
   readonly #worker: Worker;
   readonly #children = new Set<number>();
-  /** It called process.exit(0) with its world open. */
-  #isLeaving = false;
 
   constructor() {
     super();
@@ -44,7 +42,7 @@ export class RankWorker extends BaseHost {
     this.#worker.on("exit", (exitCode) => {
       stopping.delete(this);
       // What a rank that failed has started has nobody to end it any more.
-      if (exitCode !== 0 || this.#isLeaving) endAll(this.#children);
+      if (exitCode !== 0 || this.isLeaving) endAll(this.#children);
       for (const pid of this.#children) forgetChild(pid);
       this.end(exitCode, exitReason("thread", exitCode));
     });
@@ -58,10 +56,6 @@ export class RankWorker extends BaseHost {
       this.#children.delete(pid);
       forgetChild(pid);
     }
-  }
-
-  protected override noteLeaving(): void {
-    this.#isLeaving = true;
   }
 
   send(message: ToRank): void {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { expect, it } from "vitest";
 import { socketCalls } from "../../../foreign/native/index.ts";
-import { Connection } from "./connection.ts";
+import { Connection, type ConnectionListener } from "./connection.ts";
 import { HEAD_BYTES, KIND, writeHead } from "./frame.ts";
 
 it.skipIf(process.platform === "win32")(
@@ -15,11 +15,12 @@ it.skipIf(process.platform === "win32")(
     const far = connect((server.address() as { port: number }).port, "127.0.0.1");
     const [near] = (await once(server, "connection")) as [Socket];
     const heard: string[] = [];
-    const connection = new Connection(near, "rank 1", calls, {
+    const listener: ConnectionListener = {
       begin: ({ bytes }) => new Uint8Array(bytes),
       end: ({ kind }) => void heard.push(`frame ${kind}`),
       over: (error) => void heard.push(`over: ${error?.message}`),
-    });
+    };
+    const connection = new Connection(near, { peer: "rank 1", calls, listener, hasSums: false });
     const frame = new Uint8Array(HEAD_BYTES);
     const name = { group: { low: 1, high: 2 }, lane: 0, seq: 3, slot: 4 } as const;
     writeHead(new Int32Array(frame.buffer), 0, KIND.close, name, { call: 0, count: 0, hash: 0 }, 0, 0, 0, 0);

@@ -46,6 +46,18 @@ export interface ConnectionListener {
   over(error: Error | undefined): void;
 }
 
+/** What a connection is made of, beside its socket. */
+export interface ConnectionOptions {
+  /** Who is at the other end, for errors. */
+  readonly peer: string;
+  readonly calls: SocketCalls;
+  readonly listener: ConnectionListener;
+  /** Who writes large payloads, where that is not this thread. */
+  readonly writer?: Writer;
+  /** Whether frames have checksums, in both directions. */
+  readonly hasSums: boolean;
+}
+
 interface Piece {
   bytes: Uint8Array;
   /** Another piece follows at once. */
@@ -70,7 +82,7 @@ export class Connection {
   /** How many pieces of the queue it has, and how many it had written when this thread looked last. */
   #numLent = 0;
   #numWritten = 0;
-  /** Whether frames have checksums, in both directions. */
+  /** Whether frames have checksums: their heads are longer then. */
   readonly hasSums: boolean;
   readonly #headBytes: Uint8Array<ArrayBuffer>;
   readonly #headWords: Int32Array;
@@ -88,14 +100,7 @@ export class Connection {
   /** Why nothing can be written any more; what the peer had sent before is still to be read. */
   #unwritable: Error | undefined;
 
-  constructor(
-    socket: Socket,
-    peer: string,
-    calls: SocketCalls,
-    listener: ConnectionListener,
-    writer?: Writer,
-    hasSums = false,
-  ) {
+  constructor(socket: Socket, { peer, calls, listener, writer, hasSums }: ConnectionOptions) {
     const fd = descriptorOf(socket);
     if (fd === undefined) throw new FormatError(peer, "has a connection without a descriptor");
     this.socket = socket;

@@ -160,20 +160,23 @@ async function ends(damage: (bytes: Buffer, at: number) => void = () => {}, writ
   const [near, far] = await way(damage);
   const heard: { head: Head; payload: Uint8Array }[] = [];
   const over: string[] = [];
-  const listener = { begin: ({ bytes }: Head) => new Uint8Array(bytes), end: () => {}, over: () => {} };
-  const sender = new Connection(near, "rank 1", socketCalls(), listener, writer, true);
-  const receiver = new Connection(
-    far,
-    "rank 0 (here)",
-    socketCalls(),
-    {
-      begin: ({ bytes }) => new Uint8Array(bytes),
+  const begin = ({ bytes }: Head) => new Uint8Array(bytes);
+  const own = { calls: socketCalls(), hasSums: true };
+  const sender = new Connection(near, {
+    ...own,
+    peer: "rank 1",
+    listener: { begin, end: () => {}, over: () => {} },
+    ...(writer && { writer }),
+  });
+  const receiver = new Connection(far, {
+    ...own,
+    peer: "rank 0 (here)",
+    listener: {
+      begin,
       end: (head, payload) => void heard.push({ head, payload }),
       over: (error) => void over.push(error?.message ?? ""),
     },
-    undefined,
-    true,
-  );
+  });
   const keys = { send: randomBytes(32), receive: randomBytes(32) };
   const holds = new GrantHolds();
   const link = new Link(1, "there", [sender], keys, holds);

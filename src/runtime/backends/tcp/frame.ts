@@ -1,7 +1,8 @@
 /**
  * What travels between two ranks: frames, each a head of 64 bytes and at most MAX_FRAME_BYTES. The head names the
  * message that the frame is a part of, and carries the fingerprint of the call that it belongs to, so that ranks which
- * disagree notice it with the first byte. Where the world has checksums, two words follow it: see frame-checksum.ts. Words are of the machine's own order, little-endian everywhere that Node runs.
+ * disagree notice it with the first byte. Where the world has checksums, two words follow it: see frame-checksum.ts.
+ * Words are of the machine's own order, little-endian everywhere that Node runs.
  */
 import { FormatError } from "../../../core/index.ts";
 

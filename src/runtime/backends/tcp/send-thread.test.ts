@@ -4,7 +4,7 @@ import type { Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
 import { socketPair } from "../../../../test/support/socket-pair.ts";
 import { socketCalls } from "../../../foreign/native/index.ts";
-import { Connection, type Writer } from "./connection.ts";
+import { Connection, type ConnectionListener, type Writer } from "./connection.ts";
 import { HEAD_BYTES, type Head, KIND, writeHead } from "./frame.ts";
 import { SendThread } from "./send-thread.ts";
 import { newReductions } from "./shared-reductions.ts";
@@ -41,28 +41,24 @@ async function pair(): Promise<readonly [Socket, Socket]> {
 
 function writing(socket: Socket, writer: Writer) {
   const over: (string | undefined)[] = [];
-  const connection = new Connection(
-    socket,
-    "rank 1",
-    socketCalls(),
-    {
-      begin: ({ bytes }) => new Uint8Array(bytes),
-      end: () => {},
-      over: (error) => void over.push(error?.message),
-    },
-    writer,
-  );
+  const listener: ConnectionListener = {
+    begin: ({ bytes }) => new Uint8Array(bytes),
+    end: () => {},
+    over: (error) => void over.push(error?.message),
+  };
+  const connection = new Connection(socket, { peer: "rank 1", calls: socketCalls(), listener, writer, hasSums: false });
   return { connection, over };
 }
 
 /** The other end, which keeps what it reads. */
 function reading(socket: Socket) {
   const frames: { readonly head: Head; readonly payload: Uint8Array }[] = [];
-  const connection = new Connection(socket, "rank 0", socketCalls(), {
+  const listener: ConnectionListener = {
     begin: ({ bytes }) => new Uint8Array(bytes),
     end: (head, payload) => void frames.push({ head, payload: payload.slice() }),
     over: () => {},
-  });
+  };
+  const connection = new Connection(socket, { peer: "rank 0", calls: socketCalls(), listener, hasSums: false });
   return { connection, frames };
 }
 

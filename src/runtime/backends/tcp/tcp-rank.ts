@@ -171,9 +171,13 @@ export class TcpRank implements TcpContext {
         end: (head, payload) => this.#end(link, head, payload),
         over: (error) => this.#over(link, index === 0, error),
       };
-      const writer = this.#sender.writer();
-      const hasSums = this.options.checksum === "on";
-      return new Connection(socket, `rank ${rank} (${address})`, this.options.calls, listener, writer, hasSums);
+      return new Connection(socket, {
+        peer: `rank ${rank} (${address})`,
+        calls: this.options.calls,
+        listener,
+        writer: this.#sender.writer(),
+        hasSums: this.options.checksum === "on",
+      });
     });
     const large = forLarge(connections, this.options.rank < rank);
     const link: Link = new Link(rank, address, connections, keys, this.grants, large);
