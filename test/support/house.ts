@@ -41,6 +41,7 @@ export const ROOMS = [
   "runtime/backends/nccl",
   "runtime/backends/mpi",
   "runtime/backends/cuda",
+  "runtime/extensions",
   "runtime/world",
   "apps/bench",
   "apps/conformance",

@@ -72,6 +72,19 @@ interface OpenBatch {
 /** Makes a communicator refuse calls from here on. For backends that end without a word to the peers. */
 export let refuseCalls: (communicator: GroupCommunicator, why: string) => void;
 
+/** What calls that are made of a communicator's own keep with it. */
+export interface Extension {
+  /** Ends with the communicator, before it does. */
+  close(): Promise<void>;
+  abort(reason: string): void;
+}
+
+/**
+ * The communicator's extension of a name, made at the first call.
+ * @throws ClosedError, the group's failure, UnsupportedError inside a batch
+ */
+export let extensionOf: <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E) => E;
+
 export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements Communicator {
   readonly backend: string;
   readonly group: string;
@@ -92,8 +105,18 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   #numSplits = 0;
   /** How often each group was made by `shrink`, by its name. */
   readonly #shrinks = new Map<string, number>();
+  readonly #extensions = new Map<string, Extension>();
 
   static {
+    extensionOf = <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E): E => {
+      communicator.#checkOutsideBatch(name);
+      communicator.checkUsable();
+      const known = communicator.#extensions.get(name) as E | undefined;
+      if (known !== undefined) return known;
+      const made = make();
+      communicator.#extensions.set(name, made);
+      return made;
+    };
     refuseCalls = (communicator, why) => {
       communicator.#closed ??= why;
       communicator.#direct = false;
@@ -252,7 +275,9 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     this.#shrinks.set(name, nth + 1);
     const made = this.driver.open({ how: "shrink", name, members, nth, color: 0, key: 0 });
     if (this.driver.failure === undefined) {
-      this.driver.fail(new AbortedError(`group ${this.group} was shrunk to ${name}`));
+      const reason = `group ${this.group} was shrunk to ${name}`;
+      for (const extension of this.#extensions.values()) extension.abort(reason);
+      this.driver.fail(new AbortedError(reason));
     }
     return (made as GroupCommunicator).ready();
   }
@@ -297,7 +322,9 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   abort(reason: string): void {
-    if (!this.#ended) this.driver.fail(new AbortedError(reason));
+    if (this.#ended) return;
+    for (const extension of this.#extensions.values()) extension.abort(reason);
+    this.driver.fail(new AbortedError(reason));
   }
 
   close(): Promise<void> {
@@ -324,6 +351,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   async #close(): Promise<void> {
+    const ends = await Promise.allSettled([...this.#extensions.values()].map((extension) => extension.close()));
     await this.driver.drain();
     this.#ended = true;
     // Of a group that failed its works are not missed: the program was busy with the failure.
@@ -332,6 +360,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     if (failure !== undefined) throw failure.error;
     const error = unseen === undefined ? undefined : this.#notes.report(unseen);
     if (error !== undefined) throw error;
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
   #checkOpen(): void {

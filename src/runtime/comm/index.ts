@@ -99,6 +99,8 @@ export {
   flightDump,
 } from "./flight-record.ts";
 export {
+  type Extension,
+  extensionOf,
   GroupCommunicator,
   refuseCalls,
 } from "./group-communicator.ts";

@@ -57,6 +57,7 @@ export {
   MAX_INPUTS,
 } from "./wasm/reduce-kernels.ts";
 export { assembleReduce, reduceOn } from "./wasm/reduce-module.ts";
+export { decode as decodeLanes, encode as encodeLanes } from "./wasm/small-float-lanes.ts";
 export {
   compileModule,
   instantiate,

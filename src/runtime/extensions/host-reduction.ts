@@ -1,0 +1,88 @@
+/**
+ * Quantised all-reduces of one group whose tensors are in host memory: an all-to-all of quantised parts, the sums of this rank's part,
+ * and an all-gather of those. They run in a group of their own, so that their second collective comes in one order with nothing but
+ * other calls like them, whatever the program calls meanwhile.
+ */
+import type { Tensor } from "../../core/index.ts";
+import type { Communicator, Extension, Work } from "../comm/index.ts";
+import { HostQuantizer } from "./host-quantizer.ts";
+import type { CheckedQuantizedCall } from "./quantized-options.ts";
+import { StagedWork, type Stages } from "./staged-work.ts";
+
+export class HostReduction implements Extension {
+  readonly #communicator: Communicator;
+  readonly #quantizer = new HostQuantizer();
+  readonly #opening: Work<Communicator | undefined> | undefined;
+  #group: Communicator | undefined;
+  #numCalls = 0;
+  #last: StagedWork<Tensor> | undefined;
+  /** Works that are pending, or failed without anybody's notice. */
+  #open: StagedWork<Tensor>[] = [];
+  #abortedFor: string | undefined;
+
+  /** Every member makes it in the same place among its calls. */
+  constructor(communicator: Communicator) {
+    this.#communicator = communicator;
+    const { group, rank, size } = communicator;
+    this.#opening = size === 1 ? undefined : communicator.split(0, rank, { name: `${group}/quantized` });
+  }
+
+  submit(checked: CheckedQuantizedCall): Work<Tensor> {
+    const { group } = this.#communicator;
+    const work = new StagedWork(
+      this.#numCalls++,
+      "quantized_all_reduce",
+      group,
+      () => this.#stages(checked),
+      this.#last as StagedWork<unknown> | undefined,
+    );
+    this.#last = work;
+    this.#open = this.#open.filter((one) => !one.settled || isUnseen(one));
+    this.#open.push(work);
+    return work;
+  }
+
+  *#stages({ call, input, output, timeoutMs, signal }: CheckedQuantizedCall): Stages<Tensor> {
+    if (this.#communicator.size === 1) {
+      output.data.set(input.data as never);
+      return output;
+    }
+    this.#group ??= (yield this.#opening as Work<Communicator | undefined>) as Communicator;
+    const group = this.#group;
+    if (this.#abortedFor !== undefined) group.abort(this.#abortedFor);
+    const { size, rank, ranks } = group;
+    const quantizer = this.#quantizer;
+    const { sent, received } = quantizer.buffers(call, size);
+    const options = { ...(timeoutMs !== undefined && { timeoutMs }), ...(signal !== undefined && { signal }) };
+    quantizer.quantize(call, size, input);
+    yield group.allToAll(sent, { ...options, output: received });
+    quantizer.checkHeaders(call, size, ranks, rank);
+    quantizer.sum(call, size, rank);
+    const part = sent.length / size;
+    yield group.allGather(sent.subarray(rank * part, (rank + 1) * part), { ...options, output: sent });
+    quantizer.restore(call, size, output);
+    return output;
+  }
+
+  abort(reason: string): void {
+    this.#abortedFor = reason;
+    this.#group?.abort(reason);
+  }
+
+  /** @throws the failure of a call that nobody looked at */
+  async close(): Promise<void> {
+    const last = this.#last;
+    if (last?.settled === false) {
+      // Not by `then`: that counts as looking at it.
+      await new Promise<void>((resolve) => {
+        last.onSettled = resolve;
+      });
+    }
+    const group = this.#group ?? (await this.#opening?.catch(() => undefined));
+    await group?.close();
+    const unseen = this.#open.find(isUnseen);
+    if (unseen !== undefined) throw unseen.error;
+  }
+}
+
+const isUnseen = (work: StagedWork<Tensor>) => work.state === "failed" && !work.seen;
