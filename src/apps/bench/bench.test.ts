@@ -64,6 +64,17 @@ describe("sizes", () => {
     expect(() => sizeRange(8, 64, 1)).toThrow(/-f is 1/);
     expect(() => sizeRange(1024, 2 ** 24, 1 + 1e-7)).toThrow(/at most 1000 sizes/);
     expect(sizeRange(1024, 2 ** 24, Number.POSITIVE_INFINITY)).toEqual([1024]);
+    expect(sizeRange(1, 3, 1.2)).toEqual([1, 2, 3]);
+  });
+
+  it("at which nothing would move are refused", async () => {
+    const call = { op: "all_gather", ranks: 2, dtype: "f64" } as const;
+    await expect(bench({ ...call, sizes: [1024, 15] })).rejects.toThrow(
+      "-b is 15; expected at least 16 bytes, one element of f64 for each of 2 ranks",
+    );
+    await expect(bench({ ...call, op: "all_reduce", sizes: [7] })).rejects.toThrow(
+      "-b is 7; expected at least 8 bytes, one element of f64",
+    );
   });
 });
 

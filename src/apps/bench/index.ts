@@ -22,8 +22,8 @@ export {
   checkBench,
   defaultDrive,
   defaultRanks,
-  sizeRange,
 } from "./collectives/run-bench.ts";
+export { sizeRange } from "./collectives/size-range.ts";
 export { elementCounts } from "./collectives/timed-calls.ts";
 export type { UnusedDevices, UsableDevices } from "./demo/demo-devices.ts";
 export type { DemoReport, DeviceRun, GenerationSummary, PlanSummary } from "./demo/demo-report.ts";

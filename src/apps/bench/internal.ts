@@ -4,8 +4,10 @@
  * Start reading at script-flags.ts and programs/program-rank.ts.
  */
 export { median } from "./collectives/call-timing.ts";
+export { leastSize, requireElements, type SizedCall, sizeRange } from "./collectives/size-range.ts";
 export { type Buffers, elementCounts } from "./collectives/timed-calls.ts";
 export { contenderCall } from "./programs/program-calls.ts";
 export { type Measured, measureContenders } from "./programs/program-rank.ts";
 export type { Contender, ProgramJob } from "./programs/program-types.ts";
+export { programOperation } from "./programs/run-program-bench.ts";
 export { flagsOf, integer, integers } from "./script-flags.ts";

@@ -2,20 +2,16 @@
 import { parseReduceOp } from "../../core/index.ts";
 import type { BackendName, Isolation } from "../../runtime/world/index.ts";
 import type { BenchRedop, Drive } from "../bench/index.ts";
+import type { DefaultSizes, SizeFlags } from "./size-options.ts";
 
-/** Default sizes, and sizes where the flags give them. */
-export const DEFAULT_MIN = 2 ** 10;
-export const DEFAULT_MAX = 16 * 2 ** 20;
+export const DEFAULT_SIZES: DefaultSizes = { min: 2 ** 10, max: 16 * 2 ** 20 };
 /** More ranks than this must be asked for. */
 export const MOST_UNASKED = 8;
 
-export interface Flags {
+export interface Flags extends SizeFlags {
   readonly ranks?: number;
   readonly backend: BackendName | "all";
   readonly isolation?: Isolation;
-  readonly min?: string;
-  readonly max?: string;
-  readonly factor: number;
   readonly dtype: string;
   readonly redop?: string;
   readonly root: number;

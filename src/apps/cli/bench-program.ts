@@ -1,13 +1,15 @@
 /** `chorale bench FILE`: a program of the user's beside the built-in choice for the same call. */
 import { availableParallelism } from "node:os";
-import { InvalidArgumentError, parseDType, parseSize, printableLine, UnsupportedError } from "../../core/index.ts";
+import { InvalidArgumentError, parseDType, printableLine, UnsupportedError } from "../../core/index.ts";
 import { parseBackendOptions } from "../../runtime/world/index.ts";
-import { benchProgram, type ProgramRow, programFooter, programHeader, programRow, sizeRange } from "../bench/index.ts";
-import { DEFAULT_MAX, DEFAULT_MIN, type Flags, redop } from "./bench-flags.ts";
+import { benchProgram, type ProgramRow, programFooter, programHeader, programRow } from "../bench/index.ts";
+import { programOperation } from "../bench/internal.ts";
+import { DEFAULT_SIZES, type Flags, redop } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadPlan } from "./program-file.ts";
 import { loadForRanks } from "./program-ranks.ts";
+import { sizesOf } from "./size-options.ts";
 
 /** Measures a program over sizes. @returns the exit code */
 export async function benchFile(file: string, flags: Flags): Promise<number> {
@@ -27,9 +29,8 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
   if (flags.ranks !== undefined && flags.ranks !== ranks) {
     throw new InvalidArgumentError("-n", flags.ranks, `${ranks}, the ranks of ${file}`);
   }
-  const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");
-  const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
-  const sizes = sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor);
+  const dtype = parseDType(flags.dtype, "--dtype");
+  const sizes = sizesOf(flags, DEFAULT_SIZES, { op: programOperation(plan), ranks, dtype });
   const name = printableLine(plan.name ?? file);
   const label = `# chorale bench ${name}: ${plan.collective.operation}${plan.collective.inPlace ? " in place" : ""}, ${ranks} ranks, backend ${backend}, ${flags.drive ?? "wait"}, ${availableParallelism()} cores`;
   let isHeaded = false;
@@ -47,7 +48,7 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
       plan,
       sizes,
       backend,
-      dtype: parseDType(flags.dtype, "--dtype"),
+      dtype,
       ...(flags.redop === undefined ? {} : { redop: redop(flags.redop) }),
       check: flags.check === true,
       ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),

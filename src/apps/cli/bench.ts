@@ -6,7 +6,6 @@ import {
   type ChoraleError,
   InvalidArgumentError,
   parseDType,
-  parseSize,
   REDUCE_OPS,
   UnavailableError,
   UnsupportedError,
@@ -27,15 +26,15 @@ import {
   DRIVES,
   defaultDrive,
   defaultRanks,
-  sizeRange,
   tableFooter,
   tableHeader,
   tableRow,
 } from "../bench/index.ts";
-import { DEFAULT_MAX, DEFAULT_MIN, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
+import { DEFAULT_SIZES, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
+import { sizesOf } from "./size-options.ts";
 
 /** Calls of one graph unless -G says. */
 const DEFAULT_GRAPH_CALLS = 20;
@@ -59,7 +58,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "an option of the backend, as in launch()'s backendOptions (nccl: devices=[0,2] registerBuffers=true ...)",
       collect,
     )
-    .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 1K)")
+    .option(
+      "-b, --min <size>",
+      "first size, as the larger of a rank's two buffers (default: 1K); sizes are rounded down to whole elements",
+    )
     .option("-e, --max <size>", "last size (default: 16M)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type", "f32")
@@ -105,14 +107,13 @@ async function run(operation: string, flags: Flags): Promise<number> {
     throw new InvalidArgumentError("--redop", flags.redop, `none: ${op} reduces nothing`);
   const all = flags.backend === "all";
   const backends = flags.backend === "all" ? LAUNCH_BACKENDS : [flags.backend];
-  const first = flags.min === undefined ? undefined : parseSize(flags.min, "-b");
-  const last = flags.max === undefined ? Math.max(DEFAULT_MAX, first ?? 0) : parseSize(flags.max, "-e");
+  const dtype = parseDType(flags.dtype, "--dtype");
   const options: Omit<BenchOptions, "ranks"> = {
     op,
+    sizes: [],
     ...(flags.isolation === undefined ? {} : { isolation: flags.isolation }),
     ...(flags.backendOption === undefined ? {} : { backendOptions: parseBackendOptions(flags.backendOption) }),
-    sizes: sizeRange(first ?? Math.min(DEFAULT_MIN, last), last, flags.factor),
-    dtype: parseDType(flags.dtype, "--dtype"),
+    dtype,
     redop: redop(flags.redop ?? "sum"),
     root: flags.root,
     check: flags.check === true,
@@ -129,12 +130,9 @@ async function run(operation: string, flags: Flags): Promise<number> {
   const skipped: { backend: BackendName; why: string }[] = [];
   for (const backend of backends) {
     try {
-      rows.push(
-        ...(await measure(
-          { ...options, backend, ranks: flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED)) },
-          flags,
-        )),
-      );
+      const ranks = flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
+      const sizes = sizesOf(flags, DEFAULT_SIZES, { op, ranks, dtype });
+      rows.push(...(await measure({ ...options, backend, ranks, sizes }, flags)));
     } catch (error) {
       if (!all || !isSkippable(error)) throw error;
       skipped.push({ backend, why: error.message });

@@ -53,6 +53,10 @@ describe("a command refuses", () => {
       ["compile", ...ring, "--arg", "minMessageSizeBytes=9", "--arg", "maxMessageSizeBytes=1"],
       /maxMessageSizeBytes is 1n; expected 9 or more/,
     ],
+    [["sim", ...ring, ...on8, "-b", "1", "-e", "3"], /-b is 1; expected at least 4 bytes, one element of f32/],
+    [["sim", ...ring, "--topology", "cpu", "--dtype", "f64"], /--dtype f64 with --topology cpu/],
+    [["bench", "all_reduce", "-n", "2", "-b", "3", "-e", "3"], /-b is 3; expected at least 4 bytes/],
+    [["bench", "barrier", "-n", "2", "-e", "8"], /-e is "8"; expected none: a barrier moves no data/],
     [["sim", ...ring, ...on8, ...of1K, "--protocol", "LL"], /--protocol is "LL"; expected --nccl beside it/],
     [[...library, "--trace", trace], /--trace is .*expected a program or a plan beside it/],
     [

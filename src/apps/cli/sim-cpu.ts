@@ -3,22 +3,21 @@
 import { type ExecutionPlan, proofOf } from "../../authoring/plan/index.ts";
 import { type CpuSimulation, simulateCpu } from "../../authoring/simulator/index.ts";
 import { provePlan } from "../../authoring/verifier/index.ts";
-import { parseSize, printableLine, UnsupportedError } from "../../core/index.ts";
+import { parseDType, printableLine, UnsupportedError } from "../../core/index.ts";
 import { cpuCostsFor, thisMachine } from "../../machine/cost/index.ts";
-import { sizeRange } from "../bench/index.ts";
 import { tunedMachine } from "../tune/index.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
+import { DEFAULT_SIZES } from "./sim-library.ts";
+import { elementSizesOf, type SizeFlags } from "./size-options.ts";
 
 /** The name of this machine's processors as a topology. */
 export const CPU_TOPOLOGY = "cpu";
 
-export interface SimCpuFlags {
-  readonly min: string;
-  readonly max: string;
-  readonly factor: number;
+export interface SimCpuFlags extends SizeFlags {
+  readonly dtype: string;
   readonly arg?: readonly string[];
   readonly json?: boolean;
 }
@@ -53,7 +52,10 @@ export async function simulateHere(
     if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
     throw new UnsupportedError(`--${name} with --topology ${CPU_TOPOLOGY}`, "it is for topologies of links");
   }
-  const sizes = sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
+  const dtype = parseDType(flags.dtype, "--dtype");
+  if (dtype !== "f32")
+    throw new UnsupportedError(`--dtype ${dtype} with --topology ${CPU_TOPOLOGY}`, "its costs are those of f32");
+  const sizes = elementSizesOf(flags, DEFAULT_SIZES);
   const { costs, stamps } = tunedMachine();
   const stamp = stamps.cpuCosts;
   const source =

@@ -16,6 +16,10 @@ import {
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import type { DefaultSizes } from "./size-options.ts";
+
+/** Of `chorale sim`. */
+export const DEFAULT_SIZES: DefaultSizes = { min: 2 ** 10, max: 256 * 2 ** 20 };
 
 export interface LibraryFlags {
   readonly switch?: boolean;

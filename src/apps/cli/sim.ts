@@ -23,16 +23,16 @@ import {
   toChakra,
   toTrace,
 } from "../../authoring/simulator/index.ts";
-import { DTYPES, formatSize, InvalidArgumentError, parseDType, parseSize, printableLine } from "../../core/index.ts";
+import { DTYPES, formatSize, InvalidArgumentError, parseDType, printableLine } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { sizeRange } from "../bench/index.ts";
 import { collect, deviceIds, factor, refuseGiven } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
 import { CPU_TOPOLOGY, simulateHere } from "./sim-cpu.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import {
+  DEFAULT_SIZES,
   type LibraryCurve,
   type LibraryFlags,
   type LibraryRow,
@@ -44,16 +44,14 @@ import {
 import { type Comparison, compareWithMeasured, printComparison, readMeasured } from "./sim-measured.ts";
 import { type Optimum, optimumOf, renderOptimum } from "./sim-optimum.ts";
 import { loadVariants, type PlanVariant } from "./sim-variants.ts";
+import { elementSizesOf, type SizeFlags } from "./size-options.ts";
 import { makeOutputFolder, writeOutput } from "./write-output.ts";
 
-interface Flags extends LibraryFlags {
+interface Flags extends LibraryFlags, SizeFlags {
   readonly topology: string;
   readonly op?: string;
   readonly ranks?: number;
   readonly measured?: string;
-  readonly min: string;
-  readonly max: string;
-  readonly factor: number;
   readonly dtype: string;
   readonly arg?: readonly string[];
   readonly fault?: readonly string[];
@@ -77,8 +75,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--topology <what>",
       "preset, N x PRESET, inventory file, recorded root, ASTRA-sim network (.yml), or cpu: threads of this machine",
     )
-    .option("-b, --min <size>", "first size: the larger of a rank's two buffers", "1K")
-    .option("-e, --max <size>", "last size", "256M")
+    .option(
+      "-b, --min <size>",
+      "first size: the larger of a rank's two buffers (default: 1K); sizes are rounded down to whole elements",
+    )
+    .option("-e, --max <size>", "last size (default: 256M)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
     .option("--dtype <dtype>", "element type of the columns", "f32")
     .option("--arg <name=value>", "argument of the program; may be repeated", collect)
@@ -202,9 +203,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
   const dtype = parseDType(flags.dtype, "--dtype");
   const measurement = flags.measured === undefined ? undefined : readMeasured(flags.measured);
   const measured = measurement?.points;
-  const list =
-    measured?.map(({ sizeBytes }) => sizeBytes) ??
-    sizeRange(parseSize(flags.min, "-b"), parseSize(flags.max, "-e"), flags.factor);
+  const list = measured?.map(({ sizeBytes }) => sizeBytes) ?? elementSizesOf(flags, DEFAULT_SIZES, dtype);
   const faults: Fault[] = (flags.fault ?? []).map(parseFault);
   const inventory = await loadTopology(flags.topology);
   const parameters = await loadParameters(flags.params ?? flags.parameters, flags.topology, inventory);

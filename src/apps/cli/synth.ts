@@ -36,16 +36,17 @@ import { defaultRanks, requireRanks } from "../../authoring/synthesis/internal.t
 import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
-import { sizeRange } from "../bench/index.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
 import { collect, deviceIds, factor, refuseGiven, whole } from "./option-readers.ts";
 import { print, printJson, reportProgress, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
+import { DEFAULT_SIZES } from "./sim-library.ts";
+import { elementSizesOf, type SizeFlags } from "./size-options.ts";
 import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
 import { writeOutput } from "./write-output.ts";
 
-interface Flags {
+interface Flags extends SizeFlags {
   readonly topology: string;
   readonly output?: string;
   readonly certificate?: string;
@@ -66,9 +67,6 @@ interface Flags {
   readonly sensitivity?: boolean;
   readonly envelope?: boolean;
   readonly choices?: string;
-  readonly min?: string;
-  readonly max?: string;
-  readonly factor: number;
   readonly params?: string;
   readonly json?: boolean;
 }
@@ -211,7 +209,7 @@ async function envelopeFor(
     inventory: machine,
     parameters,
     devices: deviceIds(flags.devices),
-    sizes: sizeRange(parseSize(flags.min ?? "1K", "-b"), parseSize(flags.max ?? "256M", "-e"), flags.factor),
+    sizes: elementSizesOf(flags, DEFAULT_SIZES, "u8"),
     root: flags.root ?? 0,
     op: flags.redop ?? "sum",
   });

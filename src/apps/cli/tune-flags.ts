@@ -1,16 +1,13 @@
 /** What `chorale tune` is told, for operations and for programs alike. */
-import { parseDType, parseSize } from "../../core/index.ts";
+import { parseDType } from "../../core/index.ts";
 import type { Isolation } from "../../runtime/comm/index.ts";
 import type { BackendName } from "../../runtime/world/index.ts";
-import { sizeRange } from "../bench/index.ts";
+import type { DefaultSizes, SizeFlags } from "./size-options.ts";
 
-export interface TuneHereFlags {
+export interface TuneHereFlags extends SizeFlags {
   readonly backend?: BackendName;
   readonly isolation?: Isolation;
   readonly ranks?: number;
-  readonly min?: string;
-  readonly max?: string;
-  readonly factor: number;
   readonly dtype?: string;
   readonly budget?: number;
   readonly arg?: readonly string[];
@@ -23,14 +20,7 @@ export interface TuneHereFlags {
   readonly json?: boolean;
 }
 
-const DEFAULT_MIN = 64;
-const DEFAULT_MAX = 16 * 2 ** 20;
-
-/** The sizes that are asked for. */
-export function sizesOf({ min, max, factor }: TuneHereFlags): number[] {
-  const first = min === undefined ? DEFAULT_MIN : parseSize(min, "-b");
-  return sizeRange(first, max === undefined ? Math.max(DEFAULT_MAX, first) : parseSize(max, "-e"), factor);
-}
+export const DEFAULT_SIZES: DefaultSizes = { min: 64, max: 16 * 2 ** 20 };
 
 /** How it is measured, as far as that is asked for. @throws InvalidArgumentError for an element type that there is not */
 export const measuringOf = ({ isolation, dtype, budget }: TuneHereFlags) => ({

@@ -12,7 +12,8 @@ import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedM
 import { MOST_UNASKED } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
-import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
+import { sizesOf } from "./size-options.ts";
+import { DEFAULT_SIZES, measuringOf, type TuneHereFlags, us } from "./tune-flags.ts";
 
 /** What CHORALE_CHOICES is where there is no file of this machine. */
 const whyNoFile = () =>
@@ -60,15 +61,16 @@ async function tune(
 ): Promise<number> {
   const op = parseOperation(operation);
   const ranks = flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
+  const how = measuringOf(flags);
   let result: TuneResult;
   try {
     result = await tuneCollective({
       op: op as never,
       backend,
       ranks,
-      sizes: sizesOf(flags),
+      sizes: sizesOf(flags, DEFAULT_SIZES, { op, ranks, dtype: how.dtype ?? "f32" }),
       costs: cpuCostsFor(stored.costs, ranks),
-      ...measuringOf(flags),
+      ...how,
       onProgress: showProgress,
     });
   } finally {

@@ -26,7 +26,8 @@ import { isScript, type ProgramArgs, parseProgramArg } from "./program-args.ts";
 import { loadPlan } from "./program-file.ts";
 import { loadForRanks } from "./program-ranks.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
-import { measuringOf, sizesOf, type TuneHereFlags, us } from "./tune-flags.ts";
+import { elementSizesOf } from "./size-options.ts";
+import { DEFAULT_SIZES, measuringOf, type TuneHereFlags, us } from "./tune-flags.ts";
 
 /** What is tuned is a program: a file, or an algorithm of the library. An operation's name is never a file's. */
 export function isTunedProgram(what: string): boolean {
@@ -159,6 +160,7 @@ export async function tuneProgramHere(
     const accepted = `what there is on ${backend}: instances, and the program's arguments`;
     throw new InvalidArgumentError("--try", ofKernels, accepted);
   }
+  const how = measuringOf(flags);
   let result: TuneProgramResult;
   let ranked: string | undefined;
   try {
@@ -174,10 +176,10 @@ export async function tuneProgramHere(
       sources,
       backend,
       search,
-      sizes: sizesOf(flags),
+      sizes: elementSizesOf(flags, DEFAULT_SIZES, how.dtype),
       costs: cpuCostsFor(stored.costs, numRanks),
       ...(on === undefined ? {} : { rankedOn: on }),
-      ...measuringOf(flags),
+      ...how,
       onProgress: showProgress,
     });
   } finally {

@@ -1,6 +1,5 @@
 /** The world that measures what is tuned: how long, how often, and what its ranks tell. */
-import { partCount } from "../../collectives/index.ts";
-import { InvalidArgumentError, sizeOf, UnsupportedError } from "../../core/index.ts";
+import { InvalidArgumentError, UnsupportedError } from "../../core/index.ts";
 import type { BackendKind } from "../../runtime/comm/index.ts";
 import type { ChoiceDocument } from "../../runtime/executor/internal.ts";
 import { type BackendName, launch, loadableUrl } from "../../runtime/world/index.ts";
@@ -55,23 +54,12 @@ export async function measured(
 const MOST_THREADS_BYTES = 2 ** 32;
 
 /**
- * Refuses sizes at which a call would move nothing, and those for which there can be no memory.
+ * Refuses sizes for which there can be no memory.
  * @throws InvalidArgumentError
  */
-export function requireSizes(
-  sizes: readonly number[],
-  {
-    op,
-    ranks,
-    dtype,
-    usesDevices,
-  }: Pick<TuneJob, "op" | "dtype"> & { readonly ranks: number; readonly usesDevices: boolean },
-): void {
-  const least = sizeOf(dtype) * (partCount(op, ranks, 1) === 0 ? ranks : 1);
+export function requireSizes(sizes: readonly number[], ranks: number, usesDevices: boolean): void {
   const most = usesDevices ? Number.POSITIVE_INFINITY : MOST_THREADS_BYTES / ranks;
   for (const size of sizes) {
-    if (size < least)
-      throw new InvalidArgumentError("-b", size, `at least ${least} bytes, of ${op} of ${dtype} by ${ranks} ranks`);
     if (size > most)
       throw new InvalidArgumentError("-e", size, `at most ${most} bytes: ${ranks} ranks that are threads share 4 GiB`);
   }

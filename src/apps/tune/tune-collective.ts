@@ -95,7 +95,7 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   const kind = await backendKind(backend);
   requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, backend });
-  requireSizes(sizes, { op, ranks, dtype, usesDevices: kind.usesDevices });
+  requireSizes(sizes, ranks, kind.usesDevices);
   onProgress("compiling candidates");
   const { isolation = "thread" } = options;
   const candidates = kind.usesDevices ? [] : candidatesOf(op, ranks);

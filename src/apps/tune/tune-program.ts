@@ -119,7 +119,7 @@ export async function tuneProgram(options: TuneProgramOptions): Promise<TuneProg
   const ranks = plan.ranks.length;
   requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, redop, root, backend, isolation });
-  requireSizes(sizes, { op, ranks, dtype, usesDevices: kind.usesDevices });
+  requireSizes(sizes, ranks, kind.usesDevices);
   const most = await kind.availableRanks();
   if (ranks > most) throw new InvalidArgumentError("-n", ranks, `at most ${most}, with the backend ${backend}`);
   requireProof(plan);

@@ -196,7 +196,9 @@ describe("chorale tune OP --backend threads", () => {
     expect(await refused("tune", "all_reduce", "--backend", "nccl")).toMatch(/Allowed choices are threads, cuda/);
     expect(await refused("tune", "all_reduce", "--backend", "threads", "-n", "1")).toMatch(/2 ranks or more/);
     const sized = (...size: string[]) => refused("tune", "all_gather", "--backend", "threads", "-n", "2", ...size);
-    expect(await sized("-b", "4", "-e", "1K")).toMatch(/-b is 4; expected at least 8 bytes, of all_gather of f32 by 2/);
+    expect(await sized("-b", "4", "-e", "1K")).toMatch(
+      /-b is 4; expected at least 8 bytes, one element of f32 for each of 2 ranks/,
+    );
     expect(await sized("-e", "64G")).toMatch(/-e is \d+; expected at most 2147483648 bytes: 2 ranks that are threads/);
     expect(await refused("tune", "--show", "--reset")).toMatch(/--show is given with --reset; expected one of the two/);
     const sim = ["sim", "ring-all-gather", "--arg", "numRanks=2", "--topology", "cpu"];

@@ -15,6 +15,7 @@ import {
 import { ROW_PREFIX } from "./bench-rank.ts";
 import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./bench-types.ts";
 import { launchBench } from "./launch-bench.ts";
+import { requireElements } from "./size-range.ts";
 
 export interface BenchOptions {
   readonly op: OperationName;
@@ -49,34 +50,10 @@ export interface BenchOptions {
   readonly timeoutMs?: number;
 }
 
-/** More sizes than this are a typing error of the factor, not a table. */
-const MAX_SIZES = 1000;
 /** More calls in one graph than this are a typing error. */
 const MAX_GRAPH_CALLS = 10_000;
 export const DEFAULT_REPEATS = 5;
 const RANK_MODULE = "apps/bench/collectives/bench-rank";
-
-/**
- * The sizes from `min` to `max`, each `factor` times the one before, as nccl-tests' -b -e -f.
- * @throws InvalidArgumentError when they are not positive, or the factor is not above 1 or makes more than 1000 sizes
- * @example
- * sizeRange(1024, 4096, 2) // [1024, 2048, 4096]
- */
-export function sizeRange(min: number, max: number, factor: number): number[] {
-  if (!(min > 0)) throw new InvalidArgumentError("-b", min, "a size above 0");
-  if (!(max >= min)) throw new InvalidArgumentError("-e", max, `a size of at least ${min}, the first one (-b)`);
-  if (!(factor > 1)) throw new InvalidArgumentError("-f", factor, "a factor above 1");
-  if (Math.log(max / min) / Math.log(factor) > MAX_SIZES) {
-    throw new InvalidArgumentError(
-      "-f",
-      factor,
-      `a factor that makes at most ${MAX_SIZES} sizes from ${min} to ${max}`,
-    );
-  }
-  const sizes: number[] = [];
-  for (let size = min; size <= max; size *= factor) sizes.push(Math.round(size));
-  return sizes;
-}
 
 /**
  * Checks what can be checked without starting a world or finding an engine.
@@ -97,11 +74,12 @@ export async function checkBench(
 }
 
 function checkCall(options: BenchOptions): void {
-  const { op, ranks, dtype = "f32", redop = "sum", root = 0, graphCalls = 0 } = options;
+  const { op, ranks, sizes, dtype = "f32", redop = "sum", root = 0, graphCalls = 0 } = options;
   const info = operationInfo(op);
   if (!Number.isInteger(ranks) || ranks < 1 || ranks > MAX_RANKS) {
     throw new InvalidArgumentError("-n", ranks, `an integer from 1 to ${MAX_RANKS}`);
   }
+  for (const size of sizes) requireElements(size, { op, ranks, dtype });
   if (info.reduces && redop !== "preMulSum" && !isLegal(redop, dtype)) {
     throw new UnsupportedError(`${redop} on ${dtype}`, "bitwise operators are for integer dtypes");
   }

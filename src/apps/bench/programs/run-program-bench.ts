@@ -33,7 +33,7 @@ export interface ProgramBenchOptions {
 }
 
 /** The collective of a plan as an operation of the Communicator. @throws UnsupportedError for one that it does not have */
-function operationOf(plan: ExecutionPlan): OperationName {
+export function programOperation(plan: ExecutionPlan): OperationName {
   const { operation } = plan.collective;
   const found = OPERATION_NAMES.find((name) => name === operation);
   if (found !== undefined && found !== "barrier" && !found.endsWith("_v")) return found;
@@ -58,7 +58,7 @@ function operationOf(plan: ExecutionPlan): OperationName {
  */
 export async function benchProgram(options: ProgramBenchOptions): Promise<ProgramRow[]> {
   const { plan, backend = DEFAULT_BACKEND, dtype = "f32", redop = plan.collective.reduceOp ?? "sum" } = options;
-  const op = operationOf(plan);
+  const op = programOperation(plan);
   const ranks = plan.ranks.length;
   const root = plan.collective.root ?? 0;
   await checkBench({ op, ranks, sizes: options.sizes, backend, dtype, redop, root });
