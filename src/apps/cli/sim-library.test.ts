@@ -70,6 +70,16 @@ describe("chorale sim --nccl", () => {
     expect((await sim("--topology", "hgx-h100-8")).err).toMatch(/--nccl --op OPERATION/);
     expect((await sim("--nccl", "--op", "all_sum", "--topology", "hgx-h100-8")).err).toMatch(/all_reduce, all_gather/);
     expect((await library("--topology", "hgx-h100-8", "--nccl-version", "new")).err).toMatch(/such as 2.27.7/);
+    for (const version of ["99.99", "2.31", "1.3.5", "3.0"]) {
+      const { code, err } = await library("--topology", "hgx-h100-8", "--nccl-version", version);
+      expect([code, err]).toEqual([
+        2,
+        expect.stringMatching(/--nccl-version is ".*"; expected a version from 2.0 to 2.30/),
+      ]);
+    }
+    expect((await library("--topology", "mi300x-8", "--nccl-version", "2.30.7")).err).toMatch(
+      /--nccl-version is "2.30.7"; expected nothing on AMD Instinct MI300X/,
+    );
     expect((await library("--topology", "hgx-h100-8", "--processes", "9")).err).toMatch(/1 to 8 ranks a process/);
     expect((await library("--topology", "hgx-h100-8", "--ranks", "1")).err).toMatch(/2 to 65536/);
   });

@@ -96,6 +96,28 @@ export function requireSwitch(flags: LibraryFlags, machine: CollectiveMachine): 
   );
 }
 
+/** Options of the model by their names as flags. */
+const FLAG_OF: ReadonlyMap<string, string> = new Map([
+  ["algorithm", "--algorithm"],
+  ["blocking", "--blocking"],
+  ["nvls", "--nvls"],
+  ["p2p", "--p2p"],
+  ["protocol", "--protocol"],
+  ["version", "--nccl-version"],
+]);
+
+/** Predicts; what is refused is named by its flag. */
+function predicted(...call: Parameters<typeof predictCollective>): CollectiveEstimate {
+  try {
+    return predictCollective(...call);
+  } catch (error) {
+    const flag = error instanceof InvalidArgumentError ? FLAG_OF.get(error.argument) : undefined;
+    if (flag === undefined) throw error;
+    const { value, accepted } = error as InvalidArgumentError;
+    throw new InvalidArgumentError(flag, value, accepted);
+  }
+}
+
 /**
  * Times the library's collective at every size. `ranksPerProcess` is what a measurement says of itself; `--processes` wins.
  */
@@ -125,9 +147,9 @@ export function libraryCurve(
   // Without --processes the range also covers one process for all ranks, as nccl-tests is mostly run on one host.
   const perHost = processes === undefined && machine.numNodes === 1 ? machine.numRanks : 1;
   const rows = sizes.map((sizeBytes): LibraryRow => {
-    const estimate = predictCollective(operation, sizeBytes, machine, options);
+    const estimate = predicted(operation, sizeBytes, machine, options);
     const { timeUs } = estimate;
-    const asOneProcess = predictCollective(operation, sizeBytes, machine, { ...options, devicesPerProcess: perHost });
+    const asOneProcess = predicted(operation, sizeBytes, machine, { ...options, devicesPerProcess: perHost });
     const lowUs = timeUs / (1 + estimate.uncertainty);
     const highUs = Math.max(timeUs, asOneProcess.timeUs) * (1 + estimate.uncertainty);
     const algbwGBps = sizeBytes / (timeUs * 1000);

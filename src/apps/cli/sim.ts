@@ -96,7 +96,10 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--p2p <on|off>", "devices reach each other over PCIe (default on); off: through host memory")
     .option("--algorithm <name>", "only this algorithm of NCCL: ring, tree, nvls, nvlstree, pat or p2p")
     .option("--protocol <name>", "only this protocol of NCCL: LL, LL128 or Simple")
-    .option("--nccl-version <version>", "what this version of NCCL may choose, such as 2.18.3 (default: the newest)")
+    .option(
+      "--nccl-version <version>",
+      "what this version of NCCL may choose, such as 2.18.3, 2.0 to 2.30 (default: 2.30)",
+    )
     .option("--measured <file>", "set the output of nccl-tests beside the simulated times; its sizes are taken")
     .option(
       "--fault <what>",
