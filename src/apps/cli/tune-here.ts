@@ -8,7 +8,14 @@ import { described } from "../../core/internal.ts";
 import { cpuCostsFor, machineFile, removeMachineFile, requireWritable, thisMachine } from "../../machine/cost/index.ts";
 import { type BackendName, version } from "../../runtime/world/index.ts";
 import { defaultRanks } from "../bench/index.ts";
-import { storeTuning, type TunedMachine, type TuneResult, tuneCollective, tunedMachine } from "../tune/index.ts";
+import {
+  machineToTune,
+  storeTuning,
+  type TunedMachine,
+  type TuneResult,
+  tuneCollective,
+  tunedMachine,
+} from "../tune/index.ts";
 import { MOST_UNASKED } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
@@ -32,8 +39,8 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
     );
   }
   if (flags.reset === true) return reset(flags);
-  const stored = tunedMachine();
-  if (flags.show === true) return show(stored, flags);
+  if (flags.show === true) return show(tunedMachine(), flags);
+  const stored = machineToTune();
   if (operation === undefined || flags.backend === undefined) {
     const accepted =
       "an operation or a program, and --backend threads or cuda; --show, --reset, or --fit <measurements> --topology <what>";

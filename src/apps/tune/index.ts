@@ -13,6 +13,7 @@ export {
 } from "./tune-collective.ts";
 export { type TunedProgramSize, type TuneProgramOptions, type TuneProgramResult, tuneProgram } from "./tune-program.ts";
 export {
+  machineToTune,
   requireChoicesFile,
   storeProgramTuning,
   storeTable,

@@ -180,6 +180,13 @@ describe("chorale tune OP --backend threads", () => {
 
     expect((await runCli("tune", "--reset")).out).toMatch(/^removed /);
     expect((await runCli("tune", "--reset")).out).toMatch(/^nothing is stored/);
+    for (const call of [["tune", "--show"], bench, sim]) {
+      expect(await runCli(...call)).toMatchObject({
+        code: 2,
+        err: expect.stringMatching(/CHORALE_CHOICES is .*ENOENT/),
+      });
+    }
+    process.env["CHORALE_CHOICES"] = "shipped";
     expect((await runCli("tune", "--show")).out).toMatch(/the shipped choices serve/);
     expect(await choice()).toBe("direct-kernel");
   });

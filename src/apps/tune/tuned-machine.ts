@@ -2,8 +2,10 @@
 import {
   type CpuCostTable,
   checkCpuCosts,
+  type MachineRecord,
   machineFile,
   readMachineFile,
+  readUsedMachineFile,
   requireMachineFile,
   thisMachine,
   writeMachineSection,
@@ -31,9 +33,20 @@ export interface TunedMachine {
   >;
 }
 
-/** Reads what is stored. @throws FormatError for a broken file */
+/**
+ * Reads what is stored, to use it.
+ * @throws FormatError for a broken file; InvalidArgumentError when `CHORALE_CHOICES` names a file that is not there, or another machine's
+ */
 export function tunedMachine(file: string | undefined = machineFile()): TunedMachine {
-  const record = file === undefined ? undefined : readMachineFile(file);
+  return checked(file, file === undefined ? undefined : readUsedMachineFile(file));
+}
+
+/** Reads what is stored, to add to it: a file that is named may be new. @throws FormatError for a broken file */
+export function machineToTune(file: string | undefined = machineFile()): TunedMachine {
+  return checked(file, file === undefined ? undefined : readMachineFile(file));
+}
+
+function checked(file: string | undefined, record: MachineRecord | undefined): TunedMachine {
   const { choices, cpuCosts } = record ?? {};
   const stamp = (section: { chorale: string; date: string }) => ({ chorale: section.chorale, date: section.date });
   return {
@@ -95,7 +108,7 @@ export function storeTable(
   version: string,
 ): void {
   requireChoicesFile(file);
-  writeTables(file, tunedMachine(file), made, (one) => isSameCase(one, made), plans, version);
+  writeTables(file, machineToTune(file), made, (one) => isSameCase(one, made), plans, version);
 }
 
 type Stored = Pick<TuneProgramResult, "op" | "ranks" | "dtype" | "topology" | "backend" | "table">;
@@ -116,12 +129,12 @@ function storeResult(
 
 /** Stores what was found for a program: `comm.run` of it uses that. */
 export function storeProgramTuning(file: string, result: TuneProgramResult, version: string): void {
-  storeResult(file, tunedMachine(file), result, { program: result.hash, plans: result.plans }, version);
+  storeResult(file, machineToTune(file), result, { program: result.hash, plans: result.plans }, version);
 }
 
 /** Stores a result: its table in place of the one for the same calls, its constants for its number of ranks. */
 export function storeTuning(file: string, result: TuneResult, version: string): void {
-  const known = tunedMachine(file);
+  const known = machineToTune(file);
   const { ranks, fit, measurements } = result;
   storeResult(file, known, result, {}, version);
   if (measurements.length === 0 || fit === undefined) return;

@@ -31,8 +31,10 @@ export { COLLECTIVE_LAUNCH_US, ENGINE_BASE_US } from "./engine-constants.ts";
 export {
   type CpuTopology,
   cpuTopology,
+  type MachineRecord,
   machineFile,
   readMachineFile,
+  readUsedMachineFile,
   removeMachineFile,
   requireMachineFile,
   requireWritable,

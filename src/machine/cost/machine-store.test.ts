@@ -6,6 +6,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import {
   machineFile,
   readMachineFile,
+  readUsedMachineFile,
   removeMachineFile,
   requireWritable,
   STORE_SCHEMA_VERSION,
@@ -65,6 +66,24 @@ describe("the machine's file", () => {
       expect(other).not.toBe(text);
       writeFileSync(path, other);
       expect(readMachineFile(path)).toBeUndefined();
+    }
+  });
+
+  it("is refused when CHORALE_CHOICES names it and nothing of this machine is there", () => {
+    const path = join(folder, "named.json");
+    const before = process.env["CHORALE_CHOICES"];
+    try {
+      process.env["CHORALE_CHOICES"] = path;
+      expect(() => readUsedMachineFile(path)).toThrow(/CHORALE_CHOICES is ".*named.json"; expected a file .*ENOENT/);
+      writeMachineSection(path, "choices", section([1]));
+      expect(readUsedMachineFile(path)).toMatchObject({ choices: section([1]) });
+      writeFileSync(path, readFileSync(path, "utf8").replace(thisMachine().key, "x64-other-64c"));
+      expect(() => readUsedMachineFile(path)).toThrow(/CHORALE_CHOICES .*expected measurements of this machine/);
+      delete process.env["CHORALE_CHOICES"];
+      expect(readUsedMachineFile(path)).toBeUndefined();
+      expect(readUsedMachineFile(join(folder, "absent.json"))).toBeUndefined();
+    } finally {
+      if (before !== undefined) process.env["CHORALE_CHOICES"] = before;
     }
   });
 

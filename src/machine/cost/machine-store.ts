@@ -37,7 +37,8 @@ export interface MachineRecord extends Partial<Readonly<Record<StoreSection, Sto
   readonly machine: MachineId;
 }
 
-/** The word that makes `CHORALE_CHOICES` leave the machine's file alone. */
+const VARIABLE = "CHORALE_CHOICES";
+/** The word that makes the variable leave the machine's file alone. */
 const SHIPPED = "shipped";
 
 let machine: MachineId | undefined;
@@ -68,7 +69,7 @@ export function cpuTopology(numRanks: number, cores = thisMachine().cores): CpuT
  * `XDG_DATA_HOME` (`~/.local/share`). `undefined` with `CHORALE_CHOICES=shipped`, and for a user without a home.
  */
 export function machineFile(env: NodeJS.ProcessEnv = process.env): string | undefined {
-  const named = env["CHORALE_CHOICES"];
+  const named = env[VARIABLE];
   if (named === SHIPPED) return undefined;
   if (named !== undefined && named !== "") return named;
   const folder = userFolder("XDG_DATA_HOME", env);
@@ -116,6 +117,26 @@ export function readMachineFile(path: string): MachineRecord | undefined {
   return value as MachineRecord;
 }
 
+/**
+ * Reads the file whose measurements are to be used: as `readMachineFile`, but a file that the user named has to be one.
+ * @throws FormatError; InvalidArgumentError when `CHORALE_CHOICES` names a file that is not there, or another machine's
+ */
+export function readUsedMachineFile(path: string): MachineRecord | undefined {
+  const record = readMachineFile(path);
+  if (record !== undefined || !isNamed(path)) return record;
+  throw new InvalidArgumentError(VARIABLE, path, `${whyUnused(path)}; "${SHIPPED}" uses no file`);
+}
+
+/** What is wrong with a named file of which nothing was read. */
+function whyUnused(path: string): string {
+  try {
+    accessSync(path, constants.R_OK);
+  } catch (error) {
+    return `a file that can be read, such as \`chorale tune\` writes (${(error as Error).message})`;
+  }
+  return `measurements of this machine, ${thisMachine().key}, by this version of chorale`;
+}
+
 /** Replaces one section of a machine's file; the others stay. A crash leaves the old file or the new one. */
 export function writeMachineSection(path: string, name: StoreSection, section: StoredSection): void {
   let kept: MachineRecord | undefined;
@@ -142,7 +163,7 @@ export function writeMachineSection(path: string, name: StoreSection, section: S
 }
 
 /** Whether the user named the file, so that it may be anything, such as a plan. */
-const isNamed = (path: string) => path === process.env["CHORALE_CHOICES"];
+const isNamed = (path: string) => path === process.env[VARIABLE];
 const FILE_OF_MACHINE = "the file of this machine's measurements";
 const NAMES_ANOTHER = "CHORALE_CHOICES must name a new file, or one that `chorale tune` wrote on this machine";
 
@@ -175,7 +196,7 @@ export function requireWritable(path: string): void {
  * @throws FormatError, InvalidArgumentError for a file that the user named and that is something else: it stays
  */
 export function removeMachineFile(path: string): boolean {
-  if (isNamed(path)) requireMachineFile(path, "CHORALE_CHOICES");
+  if (isNamed(path)) requireMachineFile(path, VARIABLE);
   try {
     rmSync(path);
     return true;

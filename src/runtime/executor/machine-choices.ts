@@ -1,5 +1,5 @@
 /** This machine's document of choices, for launchers: they read it once for a world and hand it to the ranks. */
-import { machineFile, readMachineFile } from "../../machine/cost/index.ts";
+import { machineFile, readUsedMachineFile } from "../../machine/cost/index.ts";
 import type { OptionCheck } from "../comm/index.ts";
 import { type ChoiceDocument, checkChoices } from "./choices.ts";
 
@@ -19,10 +19,10 @@ export function isChoices(words: readonly string[]): OptionCheck {
 
 /**
  * Reads what `chorale tune` stored for this machine; `undefined` when there is nothing, and with `CHORALE_CHOICES=shipped`.
- * @throws FormatError for a broken file, naming the field
+ * @throws FormatError for a broken file, naming the field; InvalidArgumentError when `CHORALE_CHOICES` names a file that is not there, or another machine's
  */
 export function machineChoices(path: string | undefined = machineFile()): ChoiceDocument | undefined {
   if (path === undefined) return undefined;
-  const data = readMachineFile(path)?.choices?.data;
+  const data = readUsedMachineFile(path)?.choices?.data;
   return data === undefined ? undefined : checkChoices(data, path);
 }
