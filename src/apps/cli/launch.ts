@@ -35,15 +35,13 @@ import {
   secretFromInput,
   worldsApart,
 } from "./launch-hosts.ts";
-import { collect, refuseGiven } from "./option-readers.ts";
+import { collect, refuseGiven, seconds } from "./option-readers.ts";
 import { print, printError, whenPrinted } from "./output.ts";
 import { RankOutput } from "./rank-output.ts";
 import { RemoteLaunchers } from "./remote-launchers.ts";
 
 /** How long the threads of ranks may take to stop, ms: one that is blocked in a system call does not. */
 const THREADS_MS = 500;
-/** What a timer can wait for, less than 25 days. */
-const MAX_SECONDS = 2_000_000;
 
 interface Flags extends HostFlags {
   readonly backend: BackendName;
@@ -90,7 +88,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
         ISOLATIONS,
       ),
     )
-    .option("--timeout <seconds>", "end the world when it takes longer", parseSeconds)
+    .option("--timeout <seconds>", "end the world when it takes longer", seconds)
     .option(
       "--restarts <n>",
       `rebuild the world after at most this many failures (0; ${DEFAULT_RESTARTS} with --on-failure)`,
@@ -102,7 +100,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
         "when a rank fails: end the world, respawn it, or shrink to the survivors (end; respawn with --restarts)",
       ).choices(FAILURE_POLICIES),
     )
-    .option("--rebuild-timeout <seconds>", "end survivors that take longer to rebuild (60)", parseSeconds)
+    .option("--rebuild-timeout <seconds>", "end survivors that take longer to rebuild (60)", seconds)
     .option("--restart-delay <seconds>", "wait before a rebuild, doubled with each (0)", parseDelay)
     .option("--min-ranks <n>", "with shrink: end the world when fewer are left (1)", parseRanks)
     .option(
@@ -120,13 +118,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--rdzv <host:port>",
       "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT; under srun derived)",
     )
-    .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", parseSeconds)
+    .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", seconds)
     .option(
       "--last-call <seconds>",
       "with MIN:MAX hosts: how long to wait for more once MIN have come (10)",
       parseDelay,
     )
-    .option("--host-timeout <seconds>", "give up a host that is silent for longer (10)", parseSeconds)
+    .option("--host-timeout <seconds>", "give up a host that is silent for longer (10)", seconds)
     .option(
       "--tls-ca <file>",
       "with tcp: connect over TLS, to peers with certificates of this authority (PEM; CHORALE_TLS_CA)",
@@ -196,11 +194,11 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     ...given("isolation", flags.isolation, (how) => how),
     ...given("bind", flags.bind, (how) => how),
     ...given("backendOptions", flags.backendOption, (words) => parseBackendOptions(words)),
-    ...given("timeoutMs", flags.timeout, (seconds) => seconds * 1000),
+    ...given("timeoutMs", flags.timeout, toMs),
     ...given("restarts", flags.restarts, (count) => count),
     ...given("onFailure", flags.onFailure, (policy) => policy),
-    ...given("rebuildTimeoutMs", flags.rebuildTimeout, (seconds) => seconds * 1000),
-    ...given("restartDelayMs", flags.restartDelay, (seconds) => seconds * 1000),
+    ...given("rebuildTimeoutMs", flags.rebuildTimeout, toMs),
+    ...given("restartDelayMs", flags.restartDelay, toMs),
     ...given("minRanks", flags.minRanks, (count) => count),
   };
   if (flags.dryRun === true) {
@@ -285,6 +283,8 @@ function leaveWithoutStuckThreads(): void {
   };
   poll();
 }
+
+const toMs = (time: number): number => time * 1000;
 
 /** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */
 function given<const N extends string, F, V>(name: N, flag: F | undefined, of: (flag: F) => V): { [K in N]?: V } {
@@ -397,14 +397,6 @@ function parseCount(text: string): number {
   return Number(text);
 }
 
-function parseSeconds(text: string): number {
-  const seconds = Number(text);
-  if (text.trim() === "" || !(seconds >= 0.001 && seconds <= MAX_SECONDS)) {
-    throw new InvalidOption(`expected a number of seconds, 0.001 to ${MAX_SECONDS}`);
-  }
-  return seconds;
-}
-
 function parseDelay(text: string): number {
-  return text.trim() !== "" && Number(text) === 0 ? 0 : parseSeconds(text);
+  return text.trim() !== "" && Number(text) === 0 ? 0 : seconds(text);
 }

@@ -68,3 +68,14 @@ export function factor(text: string): number {
   if (!(value > 1)) throw new CommanderArgumentError("expected a number above 1.");
   return value;
 }
+
+/** What a timer can wait for, less than 25 days. */
+const MAX_SECONDS = 2_000_000;
+
+/** Reads a time in seconds, which may have decimals. */
+export function seconds(text: string): number {
+  const value = Number(text);
+  if (text.trim() === "" || !(value >= 0.001 && value <= MAX_SECONDS))
+    throw new CommanderArgumentError(`expected a number of seconds, 0.001 to ${MAX_SECONDS}.`);
+  return value;
+}

@@ -57,6 +57,20 @@ describe("chorale sim", () => {
 });
 
 describe("chorale synth", () => {
+  it("ends at --time-limit, and says whether it did", async () => {
+    const words = ["synth", "all_reduce", "--topology", "mi250x-8", "--time-limit"];
+    const late = await runCli(...words, "0.001");
+    expect(late).toMatchObject({ code: 1, out: "" });
+    expect(late.err).toMatch(/chorale synth: the search for a schedule of all_reduce did not complete within 1 ms/);
+    const { out } = await runCli(...words, "600", "--json");
+    expect(JSON.parse(out)).toMatchObject({ status: "complete", optimal: true });
+    expect((await runCli(...words, "0")).err).toMatch(/--time-limit.*expected a number of seconds, 0.001 to/);
+    expect(await runCli(...words, "1", "--envelope")).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/--time-limit is 1; expected no --envelope beside it/),
+    });
+  });
+
   it("says on a terminal what it is at, and erases that before it answers", async () => {
     const { isTTY } = process.stderr;
     process.stderr.isTTY = true;

@@ -28,6 +28,7 @@ import {
   STRAND_LAYOUTS,
   type StrandLayout,
   type Synthesis,
+  type SynthesisStatus,
   sensitivity,
   synthesize,
   waveTimeUs,
@@ -38,7 +39,7 @@ import { readJsonFile } from "../../foreign/formats/index.ts";
 import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
-import { collect, deviceIds, factor, refuseGiven, whole } from "./option-readers.ts";
+import { collect, deviceIds, factor, refuseGiven, seconds, whole } from "./option-readers.ts";
 import { print, printJson, reportProgress, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { DEFAULT_SIZES } from "./sim-library.ts";
@@ -68,6 +69,7 @@ interface Flags extends SizeFlags {
   readonly envelope?: boolean;
   readonly choices?: string;
   readonly params?: string;
+  readonly timeLimit?: number;
   readonly json?: boolean;
 }
 
@@ -117,6 +119,11 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("-e, --max <size>", "with --envelope, the last size (default: 256M)")
     .option("-f, --factor <f>", "with --envelope, each size is this times the one before", factor, 8)
     .option("--params <what>", "with --envelope, what things cost: a system's name, or a file of `chorale tune --fit`")
+    .option(
+      "--time-limit <seconds>",
+      "end the search after this time with the best schedule found so far, and say so; fail when there is none",
+      seconds,
+    )
     .option("--json", "print one JSON document")
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
@@ -131,6 +138,8 @@ interface Summary {
   readonly time: string;
   readonly timeGBps: number;
   readonly optimal: boolean;
+  /** `timeLimit`: the search ended at --time-limit. */
+  readonly status: SynthesisStatus;
   readonly gap: number;
   readonly witness: Synthesis["witness"];
   readonly height: number;
@@ -296,6 +305,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
   const sizeBytes = parseSize(flags.size, "--size");
   if (sizeBytes === 0) throw new InvalidArgumentError("--size", flags.size, "a size above 0");
   if (flags.output === undefined) refuseGiven({ "--strands": flags.strands }, "-o");
+  if (flags.timeLimit !== undefined) refuseUnlimited(flags);
   requireFor(ROOTED, collective, "--root", flags.root);
   requireFor(REDUCING, collective, "--redop", flags.redop);
   if (flags.choices !== undefined) requireStorable(collective, flags.choices);
@@ -308,6 +318,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
     ...(flags.share === undefined ? {} : { shares: flags.share }),
     ...(flags.trees === undefined ? {} : { treesPerRoot: flags.trees }),
     ...(flags.fewestSteps === undefined ? {} : { fewestSteps: flags.fewestSteps }),
+    ...(flags.timeLimit === undefined ? {} : { timeLimitSeconds: flags.timeLimit }),
   };
   const template = collective === "all_reduce" ? multicastTemplate(network) : undefined;
   if (flags.multicast === true) requireTemplate(flags, template);
@@ -362,6 +373,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
     time: result.time.toString(),
     timeGBps: 1 / result.time.toNumber(),
     optimal: result.isOptimal,
+    status: result.status,
     gap: result.time.over(result.bound).toNumber(),
     witness: result.witness,
     height: result.height,
@@ -396,6 +408,12 @@ function requireFor(
 ) {
   if (value !== undefined && !some.includes(collective))
     throw new InvalidArgumentError(name, value, `nothing for ${collective}: it is for ${some.join(", ")}`);
+}
+
+/** @throws InvalidArgumentError for what searches on by itself, without a limit */
+function refuseUnlimited({ timeLimit, envelope, choices, sensitivity }: Flags): void {
+  for (const [name, value] of Object.entries({ envelope, choices, sensitivity }))
+    if (value !== undefined) throw new InvalidArgumentError("--time-limit", timeLimit, `no --${name} beside it`);
 }
 
 const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
@@ -451,6 +469,7 @@ function render(summary: Summary, result: Synthesis): string {
     summary.optimal
       ? `The schedule reaches it: ${parts}, ${steps}.`
       : `The schedule reaches ${rate(summary.timeGBps)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
+    ...(summary.status === "complete" ? [] : ["The search ended at the time limit: this is the best that was found."]),
     `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, waves of one step each over links and their latency take ${size.timeUs.toFixed(1)} us.`,
   ];
   if (summary.multicast !== undefined) lines.push(multicastText(summary.multicast));

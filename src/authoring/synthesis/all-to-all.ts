@@ -78,8 +78,9 @@ export async function allToAll(net: CheckedNetwork, graph: ScaledGraph): Promise
   }
   const solution = await solveLinearProgram(
     { numColumns: numFlows + 1, objective: new Map([[numFlows, 1]]), rows },
-    LONGEST_SECONDS,
+    Math.min(LONGEST_SECONDS, graph.deadline?.leftSeconds ?? LONGEST_SECONDS),
   );
+  if (solution === undefined) graph.deadline?.check();
   if (solution === undefined) return undefined;
   const lengths = roundedLengths(solution.prices.subarray(0, edges.length));
   const bound = boundByLengths(net, graph, lengths);
@@ -136,6 +137,7 @@ function pathsOf(graph: ScaledGraph, flows: Float64Array): { paths: PathUse[]; t
     const flow = integers.slice(source * edges.length, (source + 1) * edges.length);
     for (const to of graph.ranks) {
       if (to === from) continue;
+      graph.deadline?.check();
       for (let due = q; due > 0; ) {
         // What rounding lost goes by a shortest path; exact flows never need it.
         const found = pathWithFlow(graph, outgoing, flow, from, to);

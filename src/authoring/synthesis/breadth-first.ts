@@ -184,6 +184,7 @@ export function breadthFirst(graph: ScaledGraph, weights: readonly number[]): Br
   const inRankOrder = (a: number, b: number) => (placeOf.get(a) as number) - (placeOf.get(b) as number);
   const atSteps = new Map(roots.map((root) => [root, byDistance(graph, apart.get(root) as Int32Array)]));
   for (const to of graph.ranks) {
+    graph.deadline?.check();
     for (let step = 1; step <= most; step++) {
       const shares = roots.filter((root) => stepsOf(root, to) === step);
       if (shares.length === 0) continue;

@@ -81,6 +81,7 @@ export class GatherTest {
     }
     let worst: CutBound | undefined;
     for (const target of targets) {
+      this.#graph.deadline?.check();
       if (this.#flow.maxFlow(this.#source, target, wanted) >= wanted) continue;
       const cut = ratioOf(this.#graph, this.#flow.sourceSide(this.#source), this.#weights);
       if (worst === undefined || isLess(worst, cut)) worst = cut;
@@ -171,6 +172,7 @@ export function scatterBound(
   };
   let bound = around(inside);
   for (;;) {
+    graph.deadline?.check();
     const { above, below } = lowestTerms(bound);
     for (const [i, link] of links.entries()) flow.setCapacity(link, above * (graph.edges[i]?.capacity as number));
     let wanted = 0;

@@ -65,6 +65,7 @@ export class MixSearch {
       const used = this.#program.columns.filter(({ height }) => height <= most);
       const present = new Set(used.map(({ root }) => root));
       if (this.#program.weights.some((weight, root) => weight > 0 && !present.has(root))) continue;
+      this.#program.graph.deadline?.check();
       const time = this.#time;
       const solution = await solveLinearProgram(
         this.#program.linearProgram(used, time),

@@ -149,7 +149,7 @@ export function heightOf({ root, routes }: Pick<RoutedTree, "root" | "routes">):
 
 /** Builds the trees for given units. */
 export function buildForest(graph: ScaledGraph, { capacities, roots }: TreeUnits): Forest {
-  const logical = new LogicalGraph(graph.numNodes);
+  const logical = new LogicalGraph(graph.numNodes, graph.deadline);
   for (const [i, { from, to }] of graph.edges.entries()) {
     logical.add(from, to, [{ nodes: [from, to], amount: capacities[i] as number }]);
   }

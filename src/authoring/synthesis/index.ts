@@ -17,4 +17,4 @@ export { Rational } from "./rational.ts";
 export { STRAND_LAYOUTS, type StrandLayout } from "./schedule-layout.ts";
 export { type EdgeSensitivity, sensitivity } from "./sensitivity.ts";
 export { fastestStrands } from "./strand-choice.ts";
-export { lowerBound, type Synthesis, synthesize } from "./synthesize.ts";
+export { lowerBound, type Synthesis, type SynthesisStatus, synthesize } from "./synthesize.ts";

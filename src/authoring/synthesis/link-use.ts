@@ -139,6 +139,7 @@ class LinkUseProgram {
     for (let use = 0; use < this.#numUses; use++) {
       const { flow, source } = this.#flowOf(columns, use, GRAIN);
       for (const node of this.#graph.ranks) {
+        this.#graph.deadline?.check();
         if (flow.maxFlow(source, node) > GRAIN * (1 - 1e-7)) continue;
         if (this.addCut(new Uint8Array(flow.sourceSide(source)).slice(0, this.#graph.numNodes), use)) added++;
       }
@@ -198,7 +199,8 @@ export async function bestLinkUse(
   }
   const deadline = performance.now() + LONGEST_SECONDS * 1000;
   for (let round = 0; round < MAX_ROUNDS; round++) {
-    const left = (deadline - performance.now()) / 1000;
+    graph.deadline?.check();
+    const left = Math.min((deadline - performance.now()) / 1000, graph.deadline?.leftSeconds ?? LONGEST_SECONDS);
     const columns = left > 0 ? await program.solve(left) : undefined;
     if (columns === undefined) return undefined;
     if (program.separate(columns) === 0) return program.exact(columns);

@@ -3,6 +3,7 @@
  * relay that is removed joins the routes that met in it.
  */
 import { invariant } from "../../core/index.ts";
+import type { Deadline } from "./deadline.ts";
 
 /** Some units of a logical edge, all by the same nodes. */
 export interface RoutePiece {
@@ -13,8 +14,10 @@ export interface RoutePiece {
 export class LogicalGraph {
   readonly #out: Map<number, RoutePiece[]>[];
   readonly #capacity: Map<number, number>[];
+  readonly deadline: Deadline | undefined;
 
-  constructor(numNodes: number) {
+  constructor(numNodes: number, deadline?: Deadline) {
+    this.deadline = deadline;
     this.#out = Array.from({ length: numNodes }, () => new Map());
     this.#capacity = Array.from({ length: numNodes }, () => new Map());
   }

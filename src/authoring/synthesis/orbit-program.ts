@@ -43,7 +43,7 @@ export const LP_SECONDS = 10;
 const VARIATIONS = 20;
 
 export class OrbitProgram {
-  readonly clock = new WorkClock();
+  readonly clock: WorkClock;
   readonly graph: ScaledGraph;
   readonly symmetry: Symmetry;
   readonly #mode: OrbitMode;
@@ -63,6 +63,7 @@ export class OrbitProgram {
 
   constructor(graph: ScaledGraph, symmetry: Symmetry, weights: readonly number[], mode: OrbitMode) {
     this.graph = graph;
+    this.clock = new WorkClock(graph.deadline);
     this.symmetry = symmetry;
     this.#mode = mode;
     const rankOf = new Map(graph.ranks.map((node, rank) => [node, rank]));
@@ -196,6 +197,7 @@ export class OrbitProgram {
     let smooth: Float64Array | undefined;
     const deadline = this.clock.seconds + seconds;
     for (let reached: number | undefined; ; ) {
+      this.graph.deadline?.check();
       const used = this.columns.filter(({ height }) => height <= most);
       const solution = await solveLinearProgram(
         this.linearProgram(used, undefined),
@@ -224,6 +226,7 @@ export class OrbitProgram {
       return state / 2 ** 32;
     };
     for (let round = 0; round < VARIATIONS; round++) {
+      this.graph.deadline?.check();
       this.price(
         this.#prices.map((price) => (price + 1e-3) * (0.5 + random())),
         most,

@@ -115,6 +115,7 @@ export function packTrees(graph: LogicalGraph, numNodes: number, ranks: readonly
       const from = current.reached[at] as number;
       for (const to of graph.targets(from)) {
         if (seen.has(to)) continue;
+        graph.deadline?.check();
         const most = Math.min(current.amount, residual.capacity(from, to));
         const amount = most === 0 ? 0 : room.of(from, to, most);
         if (amount <= 0) continue;

@@ -41,6 +41,7 @@ class CutAround {
   }
 
   of(members: ReadonlySet<number>): Part {
+    this.#graph.deadline?.check();
     const ranks: number[] = [];
     for (const [rank, node] of this.#graph.ranks.entries()) {
       const isMember = members.has(rank);
@@ -81,6 +82,7 @@ class Truncation {
   }
 
   lowest(v: number, y: readonly number[], p: number): { value: number; members: number[] } {
+    this.#graph.deadline?.check();
     let rewards = 0;
     // More than any cut of links, feeds and drains.
     const endless = y.reduce((sum, value) => sum + Math.abs(value), this.#total) + 1;

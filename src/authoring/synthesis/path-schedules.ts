@@ -94,9 +94,15 @@ function pathSchedule(graph: ScaledGraph, paths: readonly PathUse[]): Pick<Outco
 }
 
 /** The bound of all-to-all by the linear program, or by the best of some lengths where that is too large to be solved. */
-async function solved({ net, graph }: Problem): Promise<Bound & { readonly solution: AllToAll | undefined }> {
+async function solved(problem: Problem): Promise<AllToAllBound> {
+  const { net, graph } = problem;
   requireConnected(graph);
-  const solution = await allToAll(net, graph);
+  return boundOf(problem, await allToAll(net, graph));
+}
+
+type AllToAllBound = Bound & { readonly solution: AllToAll | undefined };
+
+function boundOf({ net, graph }: Problem, solution: AllToAll | undefined): AllToAllBound {
   const lengths = solution?.lengths ?? guessedLengths(net, graph);
   const bound = solution?.bound ?? boundByLengths(net, graph, lengths);
   const listed = graph.edges.flatMap(({ from, to }, edge) => {
@@ -118,8 +124,16 @@ export async function allToAllBound(problem: Problem): Promise<Bound> {
 }
 
 export async function betweenAll(problem: Problem): Promise<Outcome> {
-  const { graph, fewestSteps } = problem;
-  const { solution, ...bound } = await solved(problem);
+  return betweenAllBy(problem, await solved(problem));
+}
+
+/** By the shortest ways, beside the bound of simple lengths: what there is before the program is solved. */
+export function betweenAllAtOnce(problem: Problem): Outcome {
+  requireConnected(problem.graph);
+  return betweenAllBy(problem, boundOf(problem, undefined));
+}
+
+function betweenAllBy({ graph, fewestSteps }: Problem, { solution, ...bound }: AllToAllBound): Outcome {
   const share = new Rational(1n, BigInt(graph.ranks.length));
   const equal = graph.ranks.map(() => 1);
   const paths =

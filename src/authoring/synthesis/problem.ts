@@ -1,6 +1,7 @@
 /** What is asked of a synthesis, checked and in integers. */
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { CertifiedCollective, Network } from "../certificate/index.ts";
+import { Deadline } from "./deadline.ts";
 import { type CheckedNetwork, checkNetwork } from "./network.ts";
 import { Rational } from "./rational.ts";
 import { commonIntegerWeights } from "./round.ts";
@@ -15,6 +16,8 @@ export interface SynthesisOptions {
   readonly treesPerRoot?: number;
   /** The schedule of the fewest steps instead of the one of the highest bandwidth: for small data. */
   readonly fewestSteps?: boolean;
+  /** Seconds by the wall's clock after which the best schedule that was found by then is taken; none by default. */
+  readonly timeLimitSeconds?: number;
 }
 
 /** Routes of a schedule: more fill the memory, and no certificate of so many could be read. */
@@ -61,9 +64,10 @@ function fractionOf(share: string): Rational {
 
 /** Checks what was asked for. @throws as `synthesize` */
 export function problemOf(network: Network, collective: CertifiedCollective, options: SynthesisOptions): Problem {
+  const { root = 0, shares, treesPerRoot, fewestSteps = false, timeLimitSeconds } = options;
+  const deadline = timeLimitSeconds === undefined ? undefined : new Deadline(timeLimitSeconds);
   const net = checkNetwork(network);
-  const graph = scaleNetwork(net);
-  const { root = 0, shares, treesPerRoot, fewestSteps = false } = options;
+  const graph = scaleNetwork(net, deadline);
   const rootNode = graph.ranks[root];
   if (rootNode === undefined)
     throw new InvalidArgumentError("root", root, `a rank from 0 to ${graph.ranks.length - 1}`);

@@ -3,6 +3,7 @@
  * much as leaves every rank able to receive all that the source gives. Relays must be balanced: as much in as out.
  */
 import { InvariantError } from "../../core/index.ts";
+import type { Deadline } from "./deadline.ts";
 import type { LogicalGraph } from "./logical-graph.ts";
 import { FlowGraph } from "./max-flow.ts";
 
@@ -16,10 +17,12 @@ class Reach {
   readonly #edges = new Map<number, number>();
   readonly #numNodes: number;
   readonly #ranks: number[];
+  readonly #deadline: Deadline | undefined;
   readonly wanted: number;
 
   constructor(graph: LogicalGraph, numNodes: number, ranks: readonly number[], roots: Roots) {
     this.#numNodes = numNodes;
+    this.#deadline = graph.deadline;
     this.#ranks = [...ranks];
     this.#flow = new FlowGraph(numNodes);
     this.#source = this.#flow.addNode();
@@ -49,6 +52,7 @@ class Reach {
   deficit(enough: number): number {
     let worst = 0;
     for (let i = 0; i < this.#ranks.length; i++) {
+      this.#deadline?.check();
       const rank = this.#ranks[i] as number;
       const lack = this.wanted - this.#flow.maxFlow(this.#source, rank, this.wanted);
       if (lack <= worst) continue;

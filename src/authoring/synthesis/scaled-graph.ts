@@ -2,6 +2,7 @@
 import { InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import type { Witness } from "../certificate/index.ts";
+import type { Deadline } from "./deadline.ts";
 import { LARGEST_EXACT } from "./max-flow.ts";
 import type { CheckedNetwork } from "./network.ts";
 import { commonDenominator, greatestDivisor, Rational } from "./rational.ts";
@@ -22,6 +23,8 @@ export interface ScaledGraph {
   readonly edges: readonly ScaledEdge[];
   /** GB/s of one unit of capacity. */
   readonly unit: Rational;
+  /** When whatever is sought of the graph has to end. */
+  readonly deadline?: Deadline;
 }
 
 /**
@@ -41,7 +44,7 @@ export function gcd(a: number, b: number): number {
  * Scales a network to integers without a common divisor.
  * @throws InvalidArgumentError when capacities need numbers of more than 50 bits: give them with fewer digits
  */
-export function scaleNetwork(net: CheckedNetwork): ScaledGraph {
+export function scaleNetwork(net: CheckedNetwork, deadline?: Deadline): ScaledGraph {
   const denominator = commonDenominator(net.edges.map(({ capacity }) => capacity));
   const integers = net.edges.map(({ capacity }) => capacity.numerator * (denominator / capacity.denominator));
   const common = integers.reduce(greatestDivisor, 0n) || 1n;
@@ -53,6 +56,7 @@ export function scaleNetwork(net: CheckedNetwork): ScaledGraph {
     isRank: net.isRank,
     edges: net.edges.map(({ from, to }, i) => ({ from, to, capacity: capacities[i] as number })),
     unit: new Rational(common, denominator),
+    ...(deadline === undefined ? {} : { deadline }),
   };
   const total = totalCapacity(graph) * net.ranks.length;
   if (!(total <= LARGEST_TOTAL)) {

@@ -282,6 +282,7 @@ function soughtSymmetry(graph: ScaledGraph, weights: readonly number[]): Symmetr
   for (const most of [graph.ranks.length, Math.max(2 * graph.ranks.length, 64)]) {
     for (const ranks of all()) {
       if (orbits === fewest) break;
+      graph.deadline?.check();
       const permutation = finder.extended(ranks);
       if (permutation === undefined) continue;
       const fewer = numOrbits([...generators, permutation], graph.ranks);

@@ -6,6 +6,7 @@ import type { NetworkRoute, ScheduleTree } from "../certificate/index.ts";
 import { type AllReduceBound, allReduceBound } from "./all-reduce-bound.ts";
 import { breadthFirst } from "./breadth-first.ts";
 import { type CutBound, gatherBound, type Ratio, rationalOf } from "./cut-bounds.ts";
+import { unlessLate } from "./deadline.ts";
 import { buildForest, exactUnits, type Forest, type RoutedTree, type TreeUnits, unitsForTrees } from "./forest.ts";
 import { leastHeight, leastHeightBothWays } from "./height-bound.ts";
 import { LinkLoads, type Ways, waysTime } from "./link-loads.ts";
@@ -54,7 +55,9 @@ async function forestFor(
     const large = await orbitForest(usable, weights, bound, { ...trees, least });
     const isDone = large?.isExact || treesPerRoot !== undefined || usable.ranks.length > mostWhereSymmetryFails(usable);
     if (large !== undefined && isDone)
-      return treesPerRoot === undefined ? programmable(large, usable, weights, bound, least) : large;
+      return treesPerRoot === undefined
+        ? unlessLate<Forest>(large, () => programmable(large, usable, weights, bound, least))
+        : large;
   }
   const exact = exactUnits(usable, weights, bound);
   const most = Math.max(...exact.roots.values());
@@ -82,7 +85,7 @@ async function roundedForest(
 ): Promise<Forest> {
   const fewest = breadthFirst(graph, weights);
   const trees = treesPerRoot === undefined ? {} : { trees: treesPerRoot };
-  const rounded = await orbitForest(graph, weights, gatherBound(graph, weights), trees);
+  const rounded = await unlessLate(undefined, () => orbitForest(graph, weights, gatherBound(graph, weights), trees));
   if (rounded === undefined) return fewest;
   const time = (forest: Forest) => scheduleOf(graph, forest, ({ routes }) => ({ down: routes })).time;
   return time(rounded).compare(time(fewest)) < 0 ? rounded : fewest;
@@ -110,11 +113,13 @@ async function lowest(
   options: OrbitForestOptions & { readonly least: number },
 ): Promise<Forest> {
   if (packed.height <= options.least) return packed;
-  const other = await orbitForest(graph, weights, bound, {
-    mostParts: mostPartsBeside(packed),
-    ...options,
-    seconds: SECONDS_FOR_HEIGHT,
-  });
+  const other = await unlessLate(undefined, () =>
+    orbitForest(graph, weights, bound, {
+      mostParts: mostPartsBeside(packed),
+      ...options,
+      seconds: SECONDS_FOR_HEIGHT,
+    }),
+  );
   if (other === undefined || !other.isExact || other.height > packed.height) return packed;
   return other.height < packed.height || other.trees.length < packed.trees.length ? other : packed;
 }
@@ -188,8 +193,15 @@ const gathersIn = ({ collective }: Problem): boolean => collective === "reduce_s
 /** The bound of all-gather and broadcast; of reduce-scatter and reduce on the reversed graph. */
 export const treesBound = (problem: Problem): Bound => boundOf(problem, cutOf(problem));
 
-const cutOf = (problem: Problem): CutBound =>
-  gatherBound(gathersIn(problem) ? reversed(problem.graph) : problem.graph, weightsOf(problem));
+const cuts = new WeakMap<ScaledGraph, CutBound>();
+
+/** Sought once: a graph belongs to one problem. */
+function cutOf(problem: Problem): CutBound {
+  const { graph } = problem;
+  const cut = cuts.get(graph) ?? gatherBound(gathersIn(problem) ? reversed(graph) : graph, weightsOf(problem));
+  cuts.set(graph, cut);
+  return cut;
+}
 
 function boundOf(problem: Problem, cut: CutBound): Bound {
   const { graph } = problem;
@@ -208,8 +220,12 @@ export async function byTrees(problem: Problem): Promise<Outcome> {
   return { ...bound, ...scheduleOf(graph, forest, ways), height: forest.height };
 }
 
+const partitions = new WeakMap<ScaledGraph, AllReduceBound>();
+
 export function treesBothWaysBound({ graph }: Problem): AllReduceBound {
-  return allReduceBound(graph);
+  const bound = partitions.get(graph) ?? allReduceBound(graph);
+  partitions.set(graph, bound);
+  return bound;
 }
 
 export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
@@ -237,15 +253,21 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
     if (isFixed || isLowest) return simple;
     // A tree that carries data both ways may have any root: one in its middle.
     const isLarge = graph.ranks.length > MOST_BY_SPLITTING;
-    const free = await orbitForest(graph, weights, outward, {
-      mode: "mirrored",
-      least: least / 2,
-      ...(isLarge ? {} : { mostParts: mostPartsBeside(down), seconds: SECONDS_FOR_HEIGHT }),
+    const best = await unlessLate(simple, async () => {
+      const free = await orbitForest(graph, weights, outward, {
+        mode: "mirrored",
+        least: least / 2,
+        ...(isLarge ? {} : { mostParts: mostPartsBeside(down), seconds: SECONDS_FOR_HEIGHT }),
+      });
+      return free === undefined ? simple : fastest(simple, mirrored(free));
     });
-    const best = free === undefined ? simple : fastest(simple, mirrored(free));
     if (best.time.equals(bound.bound) || graph.ranks.length > mostWhereSymmetryFails(graph)) return best;
-    const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
-    return use === undefined ? best : fastest(best, mirrored(buildForest(graph, unitsOf(graph, use.down, use.shares))));
+    return unlessLate(best, async () => {
+      const use = await bestLinkUse(graph, "mirrored", { cuts: outward.parts.map(({ inside }) => inside) });
+      return use === undefined
+        ? best
+        : fastest(best, mirrored(buildForest(graph, unitsOf(graph, use.down, use.shares))));
+    });
   }
   // Shards are reduced along one forest and spread along another; trees of one root are cut to common amounts.
   const both = (spreads: Forest, gathers: Forest) =>
@@ -253,11 +275,13 @@ export async function byTreesBothWays(problem: Problem): Promise<Outcome> {
   const back = reversed(graph);
   const simple = both(down, await forestFor(problem, back, weights));
   if (isFixed || simple.time.equals(bound.bound)) return simple;
-  const use = await bestLinkUse(graph, "apart");
-  if (use?.up === undefined) return simple;
-  const spreads = await forestOfUse(graph, use.down, use.shares);
-  const gathers = await forestOfUse(back, use.up, use.shares);
-  return fastest(simple, both(spreads, gathers));
+  return unlessLate(simple, async () => {
+    const use = await bestLinkUse(graph, "apart");
+    if (use?.up === undefined) return simple;
+    const spreads = await forestOfUse(graph, use.down, use.shares);
+    const gathers = await forestOfUse(back, use.up, use.shares);
+    return fastest(simple, both(spreads, gathers));
+  });
 }
 
 /** The forest that uses of each link what it was given, as low as is found. */
@@ -268,7 +292,7 @@ async function forestOfUse(graph: ScaledGraph, uses: readonly number[], shares: 
 }
 
 /** The faster outcome; of equally fast ones that of fewer steps. */
-function fastest(a: Outcome, b: Outcome): Outcome {
+export function fastest(a: Outcome, b: Outcome): Outcome {
   const order = b.time.compare(a.time);
   return order < 0 || (order === 0 && b.height < a.height) ? b : a;
 }

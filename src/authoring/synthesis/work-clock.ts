@@ -2,6 +2,7 @@
  * Time that this process computed. Limits of a search count it, not the wall's: on a busy machine the same search would
  * otherwise end earlier, with another result.
  */
+import type { Deadline } from "./deadline.ts";
 
 /** A solver that counts the wall's time gets at most so many times its limit. */
 const MOST_SLOWDOWN = 16;
@@ -9,8 +10,14 @@ const MOST_SLOWDOWN = 16;
 const LEAST_SECONDS = 0.05;
 
 export class WorkClock {
+  readonly #deadline: Deadline | undefined;
   readonly #wallStart = performance.now();
   readonly #cpuStart = cpuMs();
+
+  /** @param deadline that no limit of the wall's time is beyond */
+  constructor(deadline?: Deadline) {
+    this.#deadline = deadline;
+  }
 
   /** Seconds of CPU time since the clock was made; of the wall's where that is less (several threads), or is all there is. */
   get seconds(): number {
@@ -24,7 +31,8 @@ export class WorkClock {
   wallSeconds(seconds: number): number {
     const wall = (performance.now() - this.#wallStart) / 1000;
     const work = this.seconds;
-    return work < LEAST_SECONDS ? seconds : seconds * Math.min(MOST_SLOWDOWN, Math.max(1, wall / work));
+    const limit = work < LEAST_SECONDS ? seconds : seconds * Math.min(MOST_SLOWDOWN, Math.max(1, wall / work));
+    return Math.min(limit, this.#deadline?.leftSeconds ?? limit);
   }
 }
 
