@@ -30,6 +30,19 @@ describe("chorale compile", () => {
     expect(stdout).toMatch(/put rank 1 output\[0\] <- input\[0\] via memory \d+ {2}\/\/ parameters\.ts:8/);
   });
 
+  it("names files as they are called on any machine: below the package, or below the current folder", () => {
+    const filesOf = (text: string, ...args: string[]) => {
+      const { stdout } = spawnSync(process.execPath, [...CLI_PROCESS, "compile", text, "--json", ...args], {
+        encoding: "utf8",
+        cwd: join(programs, ".."),
+      });
+      return new Set((JSON.parse(stdout) as { sources: { file: string }[] }).sources.map((source) => source.file));
+    };
+    const ring = [...filesOf("ring-all-reduce", "--arg", "numRanks=2")];
+    expect(ring).toEqual([expect.stringMatching(/^chorale\/dist\/authoring\/algorithms\/\w+\.js$/)]);
+    expect([...filesOf(`${programs}parameters.ts`, "--arg", "numRanks=3")]).toEqual(["programs/parameters.ts"]);
+  });
+
   it("refuses arguments that the program's schema refuses, and says which", async () => {
     expect(await compile(`${programs}parameters.ts`, "--arg", "numRanks=1")).toMatchObject({
       code: 2,
