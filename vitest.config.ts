@@ -35,7 +35,7 @@ const SHARED = [
   "src/runtime/backends/{mpi,tcp}/{launchers,reduction-kernels,connection,frame,spin,quick-calls,device-list}.test.ts",
   "src/runtime/backends/mpi/{direct-call,free-list,host-measurement,known-calls,mpi-queue,shared-tiles}.test.ts",
   "src/runtime/backends/tcp/{algorithms,hierarchy-choices,known-schedules,meet,reducer,schedule-run,shared-reductions}.test.ts",
-  "src/runtime/backends/nccl/{completion,drained-streams,graphs,group-plans,issuer,kernel-room,nccl-entry,nonsense,stand-ins,meet-hosts,others-settle,plan-slot,prepare}.test.ts",
+  "src/runtime/backends/nccl/{completion,drained-streams,graphs,group-plans,issuer,kernel-room,nccl-entry,nonsense,stand-ins,meet-hosts,others-settle,plan-slot,prepare,reused-memory}.test.ts",
   "src/runtime/backends/threads/{collective-path,core-sharing,heap,misuse,protocol,relay-tree,spin-then-sleep,verdict-table}.test.ts",
   "src/apps/{bench/collectives/call-timing,cli/{ignored-options,launch}}.test.ts",
   "src/apps/cli/{check-sim,compile,hardware,option-readers,sim-library,synth,tune}.test.ts",

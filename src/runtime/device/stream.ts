@@ -350,6 +350,7 @@ export class CudaGraph extends Handle {
   /** The graph that it was made from, where its nodes are named later. */
   readonly #source: bigint | undefined;
   #reservedFor: string | undefined;
+  #onClose: (() => void) | undefined;
 
   /** For the factories of this room: anybody else is refused. */
   constructor(key: MadeHere, device: CudaDevice, handle: bigint, source?: bigint) {
@@ -361,10 +362,13 @@ export class CudaGraph extends Handle {
   override close(): void {
     const { closed } = this;
     super.close();
-    if (closed || this.#source === undefined) return;
-    this.device.ledger?.drop("graphSource", this.#source);
-    // It is memory of the host: a context that is lost does not free it.
-    this.device.driver.api.cuGraphDestroy(this.#source);
+    if (closed) return;
+    if (this.#source !== undefined) {
+      this.device.ledger?.drop("graphSource", this.#source);
+      // It is memory of the host: a context that is lost does not free it.
+      this.device.driver.api.cuGraphDestroy(this.#source);
+    }
+    this.#onClose?.();
   }
 
   /**
@@ -380,9 +384,14 @@ export class CudaGraph extends Handle {
     this.#run(stream);
   }
 
-  /** Makes `launch` refuse the graph and name what runs it instead. @returns the function that runs it on a stream */
-  reserve(who: string): (stream: CudaStream) => void {
+  /**
+   * Makes `launch` refuse the graph and name what runs it instead.
+   * @param onClose is called when the graph has been closed
+   * @returns the function that runs it on a stream
+   */
+  reserve(who: string, onClose?: () => void): (stream: CudaStream) => void {
     this.#reservedFor = who;
+    this.#onClose = onClose;
     return (stream) => this.#run(stream);
   }
 

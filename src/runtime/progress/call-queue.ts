@@ -43,7 +43,8 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
   protected finishing = false;
   /** This member has left without finishing anything. */
   protected abandoned = false;
-  protected closed = false;
+  /** Its program is done with it. */
+  closed = false;
   #numTaken = 0;
   #cause: ChoraleError | undefined;
 

@@ -2,13 +2,18 @@
 import { chunkBytesOf, type ExecutionPlan, proofOf, shapeOf } from "../../../authoring/plan/index.ts";
 import { sizeOf, UnsupportedError } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
-import { bufferBytes, type LocalCopyShape, PlanCopies, usesPortsAlone } from "../../executor/cuda/internal.ts";
+import {
+  bufferBytes,
+  type LoadedPlan,
+  type LocalCopyShape,
+  PlanCopies,
+  usesPortsAlone,
+} from "../../executor/cuda/internal.ts";
 import type { Served } from "../../executor/index.ts";
 import type { Choice } from "../../executor/internal.ts";
-import type { CallKind } from "../../progress/index.ts";
 import type { CopiedCall, GroupCopies } from "./group-copies.ts";
-import type { CallTarget, NcclCall, Serving } from "./nccl-calls.ts";
-import type { PlanSlot } from "./plan-slot.ts";
+import type { CallTarget, NcclCall } from "./nccl-calls.ts";
+import { SlotServing, type SlotServingParts } from "./slot-serving.ts";
 import type { ToldBuffers } from "./told-buffers.ts";
 
 /** Bytes of a chunk from which on copy engines do a program's plan that sends through port channels; kernels are faster below. */
@@ -53,68 +58,40 @@ export function toldOfCopies(
   return { ...call, copies, reached, inputBytes: bytesOf("input"), outputBytes: bytesOf("output") };
 }
 
-interface CopyServingParts {
-  /** Of the group's meeting. */
-  readonly slot: PlanSlot;
+interface CopyServingParts extends SlotServingParts {
   readonly group: GroupCopies;
   readonly told: ToldBuffers;
-  readonly member: number;
-  readonly choice: Choice;
   readonly copies: PlanCopies;
-  /** Is told why no member can serve a call so. */
-  readonly refused: (why: string) => void;
 }
 
-export class CopyServing implements Serving {
-  readonly slot: PlanSlot;
-  readonly #parts: CopyServingParts;
+/** The slot is that of the group's meeting. */
+export class CopyServing extends SlotServing<CopyServingParts, CopiedCall> {
+  readonly meets: SlotServing["meets"];
   /** What is the same of all its calls. */
   readonly #common: Pick<CopiedCall, "label" | "hash" | "kept">;
-  /** The call that was looked at last, which may be looked at many times before it goes. */
-  #last: { readonly of: NcclCall; readonly copied: CopiedCall } | undefined;
 
-  constructor(parts: CopyServingParts) {
-    const { slot, choice } = parts;
+  constructor(its: CopyServingParts) {
+    super(its);
+    const { choice, told } = its;
     const { label } = choice.served;
-    this.slot = slot;
-    this.#parts = parts;
     this.#common = { label, hash: hashNumbers([...Buffer.from(label)]), kept: keptShape(choice.served) };
+    // What is not opened NCCL serves.
+    this.meets = (call, isCaptured) =>
+      this.slot.loaded === undefined || told.meets(() => this.described(call), isCaptured);
   }
 
-  get kinds(): readonly CallKind[] {
-    return this.slot.kinds;
-  }
-
-  get isRefused(): boolean {
-    return this.slot.refusal !== undefined;
-  }
-
-  meets(call: NcclCall, isCaptured: boolean): boolean {
-    // NCCL serves it then.
-    return this.slot.loaded === undefined || this.#parts.told.meets(this.#copied(call), isCaptured);
-  }
-
-  launch(call: NcclCall, target: CallTarget): boolean {
-    const { group, choice, refused } = this.#parts;
-    const { loaded, refusal } = this.slot;
-    if (loaded === undefined) {
-      if (refusal !== undefined) refused(refusal.message);
-      return false;
-    }
-    choice.calls++;
-    group.launch(this.#copied(call), loaded, target);
+  get reachesPeers(): boolean {
     return true;
   }
 
-  #copied(call: NcclCall): CopiedCall {
-    if (this.#last?.of !== call) {
-      const { dtype, count, send, recv, root } = call;
-      const { copies, member } = this.#parts;
-      const place = { input: send, output: recv, partBytes: count * sizeOf(dtype) };
-      const hash = (this.#common.hash + root) | 0;
-      const copied = toldOfCopies(copies, member, { ...this.#common, ...place, hash });
-      this.#last = { of: call, copied };
-    }
-    return this.#last.copied;
+  protected put(call: NcclCall, loaded: LoadedPlan, target: CallTarget): void {
+    this.its.group.launch(this.described(call), loaded, target);
+  }
+
+  protected describe({ dtype, count, send, recv, root }: NcclCall): CopiedCall {
+    const { copies, member } = this.its;
+    const place = { input: send, output: recv, partBytes: count * sizeOf(dtype) };
+    const hash = (this.#common.hash + root) | 0;
+    return toldOfCopies(copies, member, { ...this.#common, ...place, hash });
   }
 }

@@ -5,64 +5,68 @@ import { CapturedGraphs, Recording } from "./graphs.ts";
 import type { Prepared } from "./prepare.ts";
 
 function graphOf() {
-  const graph = { closed: false, reserve: () => () => {}, close: () => void Object.assign(graph, { closed: true }) };
+  let onClose: (() => void) | undefined;
+  const close = () => {
+    graph.closed = true;
+    onClose?.();
+  };
+  const reserve = (_: string, told: () => void) => {
+    onClose = told;
+    return () => {};
+  };
+  const graph = { closed: false, reserve, close };
   return graph as unknown as CudaGraph;
 }
 
-function recorded(isTold: boolean) {
+function recorded(reachesPeers: boolean) {
   const storage = { allocation: { pendingUses: 0, exposures: 0 } } as unknown as DeviceStorage;
   const recording = new Recording();
   const arrival = {
     lane: { kind: "collective" },
     print: { call: 1, count: 2, hash: 3 },
   } as unknown as Prepared["arrival"];
-  recording.add({ arrival, source: storage, target: storage, kind: 77 }, isTold);
+  recording.add({ arrival, source: storage, target: storage, kind: 77 }, reachesPeers);
   return { captured: recording.captured, uses: () => storage.allocation.exposures };
 }
 
-it("keep memory that members' graphs copy to until they are closed, and only that", () => {
+function graphsOf() {
   const freed: Allocation[] = [];
-  let isSound = true;
+  const group = { isSound: true };
   const graphs = new CapturedGraphs(
     (one) => void freed.push(one),
-    () => isSound,
+    () => group.isSound,
   );
-  const [told, other] = [recorded(true), recorded(false)];
   const standIn = { address: 1n, sizeBytes: 8, pendingUses: 0, exposures: 0 };
-  const first = graphs.add(graphOf(), told.captured, "g", [standIn]);
+  return { graphs, group, freed, standIn };
+}
+
+it("keep memory that members' graphs come to until they are closed, and only that", () => {
+  const { graphs, freed, standIn } = graphsOf();
+  const [reached, other] = [recorded(true), recorded(false)];
+  const first = graphs.add(graphOf(), reached.captured, "g", [standIn]);
   graphs.add(graphOf(), other.captured, "g", []);
-  expect([told.uses(), other.uses()]).toEqual([1, 0]);
+  expect([reached.uses(), other.uses(), freed]).toEqual([1, 0, []]);
   first.close();
-  // The group has failed: members' last replays of theirs may still run.
-  isSound = false;
-  graphs.add(graphOf(), other.captured, "g", []);
-  expect([told.uses(), freed]).toEqual([1, []]);
-  isSound = true;
-  graphs.add(graphOf(), other.captured, "g", []);
-  expect([told.uses(), freed]).toEqual([0, [standIn]]);
+  expect([reached.uses(), freed]).toEqual([0, [standIn]]);
+  expect(() => graphs.replayable(first, "g")).toThrow("graph was closed");
+  expect(() => graphs.replayable(graphOf(), "g")).toThrow("a graph of another communicator");
 });
 
-it("keep it while their group ends: members may still run theirs", () => {
-  const freed: Allocation[] = [];
-  const graphs = new CapturedGraphs(
-    (one) => void freed.push(one),
-    () => true,
-  );
-  const told = recorded(true);
-  const standIn = { address: 1n, sizeBytes: 8, pendingUses: 0, exposures: 0 };
-  const graph = graphs.add(graphOf(), told.captured, "g", [standIn]);
+it("keep it where their group has failed or ends: members' last replays of theirs may still run", () => {
+  const { graphs, group, freed, standIn } = graphsOf();
+  const reached = recorded(true);
+  const [one, other] = [0, 1].map(() => graphs.add(graphOf(), reached.captured, "g", [standIn]));
+  group.isSound = false;
+  one?.close();
+  expect(() => graphs.replayable(one as CudaGraph, "g")).toThrow("graph was closed");
   graphs.close();
-  graphs.add(graphOf(), recorded(false).captured, "g", []);
-  expect([graph.closed, told.uses(), freed]).toEqual([true, 1, []]);
+  expect([other?.closed, reached.uses(), freed]).toEqual([true, 2, []]);
   graphs.release();
-  expect([told.uses(), freed]).toEqual([0, [standIn]]);
+  expect([reached.uses(), freed]).toEqual([0, [standIn, standIn]]);
 });
 
 it("say which kinds of calls an open graph has", () => {
-  const graphs = new CapturedGraphs(
-    () => {},
-    () => true,
-  );
+  const { graphs } = graphsOf();
   const graph = graphs.add(graphOf(), recorded(false).captured, "g", []);
   expect([graphs.uses(77), graphs.uses(78)]).toEqual([true, false]);
   graph.close();

@@ -18,8 +18,8 @@ interface Captured {
   readonly numCollectives: number;
   /** Of its calls: plans of these kinds must stay loaded. */
   readonly kinds: ReadonlySet<CallKind>;
-  /** Whether other members' graphs copy straight to these tensors, whatever becomes of the call here. */
-  readonly isTold: boolean;
+  /** Whether kernels or copies of other members' graphs come to these tensors, whatever becomes of the call here. */
+  readonly reachesPeers: boolean;
 }
 
 /** Calls that go into a graph, while it is recorded. */
@@ -28,15 +28,15 @@ export class Recording {
   readonly #prints: number[] = [];
   readonly #kinds = new Set<CallKind>();
   #numCollectives = 0;
-  #isTold = false;
+  #reachesPeers = false;
 
-  /** @param isTold whether members tell each other where the call's buffers are */
+  /** @param reachesPeers whether other members' kernels or copies come to the call's buffers */
   add(
     { arrival, source, target, kind }: Pick<Prepared, "arrival" | "source" | "target" | "kind">,
-    isTold: boolean,
+    reachesPeers: boolean,
   ): void {
     this.#kinds.add(kind);
-    this.#isTold ||= isTold;
+    this.#reachesPeers ||= reachesPeers;
     for (const storage of [source, target]) if (storage !== undefined) this.#storages.add(storage);
     if (arrival.lane.kind !== "collective") return;
     this.#numCollectives++;
@@ -50,7 +50,7 @@ export class Recording {
       hash: hashNumbers(this.#prints),
       numCollectives: this.#numCollectives,
       kinds: this.#kinds,
-      isTold: this.#isTold,
+      reachesPeers: this.#reachesPeers,
     };
   }
 }
@@ -64,13 +64,13 @@ interface Replayable extends Captured {
 
 export class CapturedGraphs {
   readonly #graphs = new Map<CudaGraph, Replayable>();
+  readonly #released = new WeakSet<CudaGraph>();
   readonly #free: (one: Allocation) => void;
   readonly #isSound: () => boolean;
-  #isEnding = false;
 
   /**
    * @param free takes back what stood in for buffers of a graph's calls
-   * @param isSound whether the group has not failed
+   * @param isSound whether the group has neither failed nor been closed: then members' last replays may still run
    */
   constructor(free: (one: Allocation) => void, isSound: () => boolean) {
     this.#free = free;
@@ -79,9 +79,9 @@ export class CapturedGraphs {
 
   /** Remembers a graph, which from now on runs by `replay` of `group` alone. */
   add(graph: CudaGraph, captured: Captured, group: string, standIns: readonly Allocation[]): CudaGraph {
-    this.#look();
-    if (captured.isTold) countExposures(captured, 1);
-    this.#graphs.set(graph, { ...captured, run: graph.reserve(`replay of ${group}`), standIns });
+    if (captured.reachesPeers) countExposures(captured, 1);
+    const run = graph.reserve(`replay of ${group}`, () => this.#isSound() && this.release());
+    this.#graphs.set(graph, { ...captured, run, standIns });
     return graph;
   }
 
@@ -97,15 +97,13 @@ export class CapturedGraphs {
    */
   replayable(graph: CudaGraph, group: string): Replayable {
     const captured = this.#graphs.get(graph);
-    this.#look();
-    if (captured === undefined) {
+    if (captured === undefined ? this.#released.has(graph) : graph.closed) throw new ClosedError("graph", "was closed");
+    if (captured === undefined)
       throw new InvalidArgumentError(
         "graph",
-        described("a graph of another communicator, or a closed one"),
+        described("a graph of another communicator"),
         `one that ${group} captured`,
       );
-    }
-    if (graph.closed) throw new ClosedError("graph", "was closed");
     for (const { closed, pool } of captured.storages) {
       const why = closed ?? (pool.closed ? "belongs to a world that ended" : undefined);
       if (why !== undefined) throw new ClosedError("device tensor of the graph", why);
@@ -115,31 +113,22 @@ export class CapturedGraphs {
 
   /** Ends the graphs. What they held stays until members' graphs are known to have ended too. */
   close(): void {
-    this.#isEnding = true;
     for (const graph of this.#graphs.keys()) graph.close();
-  }
-
-  /** Gives back what graphs held that were closed one by one. Of a group that has failed, members' last replays may still run. */
-  #look(): void {
-    if (!this.#isEnding && this.#isSound()) this.#forgetClosed();
   }
 
   /** Gives back what closed graphs held: no member runs one of them. */
   release(): void {
-    this.#forgetClosed();
-  }
-
-  #forgetClosed(): void {
     for (const [graph, held] of this.#graphs) {
       if (!graph.closed) continue;
       this.#graphs.delete(graph);
-      if (held.isTold) countExposures(held, -1);
+      this.#released.add(graph);
+      if (held.reachesPeers) countExposures(held, -1);
       for (const one of held.standIns) this.#free(one);
     }
   }
 }
 
-/** Memory that is freed while a graph has its address is not handed out again: copies of members may come to it. */
+/** Memory that is freed while a graph has its address is not handed out again: kernels and copies of members may come to it. */
 function countExposures({ storages }: Captured, by: 1 | -1): void {
   for (const { allocation } of storages) allocation.exposures += by;
 }

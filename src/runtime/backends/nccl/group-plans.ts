@@ -33,12 +33,14 @@ import type { KernelRoom } from "./kernel-room.ts";
 import type { CallPlans, CallTarget, PlannedCall, Serving } from "./nccl-calls.ts";
 import type { Entry } from "./nccl-entry.ts";
 import { othersSettle } from "./others-settle.ts";
-import { PlanServing, type SlotServing } from "./plan-serving.ts";
+import { PlanServing } from "./plan-serving.ts";
 import { PlanSlot, type SlotOwner } from "./plan-slot.ts";
 import { tellAll } from "./plan-words.ts";
 import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { PlanOpenings } from "./queue-options.ts";
+import { ReusedMemory } from "./reused-memory.ts";
+import type { SlotServing } from "./slot-serving.ts";
 import { ToldBuffers } from "./told-buffers.ts";
 
 /** Kinds of calls that open plans go down from here, below those of others: small integers like NCCL's (`kindOf`), for V8's sake. */
@@ -76,6 +78,8 @@ interface PlanRank {
   readonly library: NcclLibrary;
   readonly at: RankDevice;
   readonly peers: PeerMemory;
+  /** The group whose calls go into a graph now. */
+  readonly capturing: object | undefined;
   readonly endings: {
     /** Whether calls of other groups of this rank run on its device. */
     runsBeside(queue: CommQueue): boolean;
@@ -113,8 +117,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly #retired: PlanSlot[] = [];
   #told: ToldBuffers | undefined;
   #copies: GroupCopies | undefined;
-  /** Memory of results that may not go where calls want them at once. */
-  readonly #aparts = new Set<Allocation>();
+  /** Has results that may not go where calls want them before a plan has ended. */
+  #apart: ReusedMemory | undefined;
   readonly #meetings: PlanSlot[] = [];
   /** Nothing waits on it: what ends launches goes there. */
   #aside: CudaStream | undefined;
@@ -324,20 +328,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#retired.length = 0;
     this.#copies?.close();
     this.#told?.close();
-    for (const one of this.#aparts) this.#parts.rank.peers.pool.free(one);
+    this.#apart?.close();
     this.#aside?.close();
     this.#parts.room.release(this);
-  }
-
-  /** Memory for a result that may not go where the call wants it before the plan has ended. */
-  #apart(sizeBytes: number, held: Allocation | undefined): Allocation {
-    const { rank, queue } = this.#parts;
-    if (held !== undefined && held.sizeBytes >= sizeBytes) return held;
-    // What is too small by now stays: a graph may have its address. At least twice as large, all others together are no larger.
-    const bytes = Math.max(sizeBytes, 2 * (held?.sizeBytes ?? 0));
-    const made = rank.peers.pool.allocate(bytes, queue.options.stream, "result of a plan");
-    this.#aparts.add(made);
-    return made;
   }
 
   #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {
@@ -396,6 +389,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     maxBytes: number,
   ): SlotServing {
     if (choice.served.shape?.copies === true) return this.#copyServing(choice, plan);
+    const { rank } = this.#parts;
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
     const slot = this.#slot(plan, shape, maxBytes, true);
@@ -407,7 +401,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       rank: plan.ranks[this.member] as RankPlan,
       worksInPlace,
       refused: this.#refusedOf(choice),
-      apart: (sizeBytes, held) => this.#apart(sizeBytes, held),
+      apart: (sizeBytes) => this.#memoryApart.of(sizeBytes, rank.capturing !== undefined),
     });
   }
 
@@ -426,8 +420,20 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   get told(): ToldBuffers {
     const { rank, member, queue } = this.#parts;
     const { control, stream } = queue.options;
-    this.#told ??= new ToldBuffers({ peers: rank.peers, bulletin: control.bulletin, member, stream });
+    this.#told ??= new ToldBuffers({ peers: rank.peers, bulletin: control.bulletin, member, stream, calls: queue });
     return this.#told;
+  }
+
+  get #memoryApart(): ReusedMemory {
+    const { rank, queue } = this.#parts;
+    const { pool } = rank.peers;
+    this.#apart ??= new ReusedMemory({ pool, stream: queue.options.stream, label: "result of a plan", calls: queue });
+    return this.#apart;
+  }
+
+  /** Gives out what calls use beside their tensors that were captured since this was last asked: their graph has it. */
+  takeCaptured(): readonly Allocation[] {
+    return [...(this.#told?.takeCaptured() ?? []), ...(this.#apart?.takeCaptured() ?? [])];
   }
 
   /** What copy engines do in this group. */

@@ -86,6 +86,7 @@ export class CallIssuer {
       ...(isAlone ? { single: first.call } : { run: (comm) => this.runCalls(calls, comm, grouped) }),
       // Of several calls none has a plan.
       meets: first && meetingOf(first.call),
+      reachesPeers: first?.call.plan?.reachesPeers === true,
       value,
       members,
       finish,

@@ -35,6 +35,8 @@ interface CallServer {
    * Absent: there is nothing to tell. @param isCaptured whether the call goes into a graph @throws MismatchError
    */
   readonly meets?: ((call: NcclCall, isCaptured: boolean) => boolean) | undefined;
+  /** Whether other members' kernels or copies come to the call's buffers. */
+  readonly reachesPeers: boolean;
   /** Puts the call on the stream. @returns false when it cannot, on no member of the group */
   launch(call: NcclCall, target: CallTarget): boolean;
 }

@@ -24,8 +24,8 @@ export interface EntryParts extends CommonParts {
   readonly numCalls?: number;
   /** Whether members have told each other what the call needs; of a `single` call, its plan's `meets`. */
   readonly meets?: ((isCaptured: boolean) => boolean) | undefined;
-  /** Whether members were told where the call's buffers are: what they copy there comes whatever becomes of the call here. */
-  readonly isTold?: boolean;
+  /** Whether other members' kernels or copies come to the call's buffers; of a `single` call, what its plan says. */
+  readonly reachesPeers?: boolean;
 }
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -54,7 +54,9 @@ export class Entry extends QueueEntry {
   readonly storages: readonly DeviceStorage[];
   readonly numCalls: number;
   readonly meets: EntryParts["meets"];
-  isTold: boolean;
+  readonly reachesPeers: boolean;
+  /** Others may come to the call's buffers by now, whatever becomes of it here. */
+  isExposed = false;
   /** Where the main stream was when the call was taken, of one that was held back. */
   main: MainPoint | undefined = undefined;
 
@@ -66,7 +68,7 @@ export class Entry extends QueueEntry {
     this.target = parts.target;
     this.storages = parts.storages ?? NONE;
     this.numCalls = parts.numCalls ?? 1;
-    this.isTold = parts.isTold ?? false;
+    this.reachesPeers = parts.reachesPeers ?? parts.single?.plan?.reachesPeers ?? false;
     this.meets = parts.meets ?? (parts.single === undefined ? undefined : meetingOf(parts.single));
   }
 
@@ -74,7 +76,7 @@ export class Entry extends QueueEntry {
     this.#eachAllocation(addUses, by);
   }
 
-  /** Counts the call among those to whose memory copies of others may come, though it is over. */
+  /** Counts the call among those to whose memory others may come, though it is over. */
   countExposure(by: 1 | -1): void {
     this.#eachAllocation(addExposures, by);
   }

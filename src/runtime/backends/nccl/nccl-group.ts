@@ -161,7 +161,7 @@ export class NcclGroup implements GroupDriver {
     this.#checkWarm(prepared.slot.kind, "run");
     const [source, target] = prepared.storages;
     const { arrival, slot, parts } = prepared;
-    recording.add({ arrival, source, target, kind: slot.kind }, parts.meets !== undefined);
+    recording.add({ arrival, source, target, kind: slot.kind }, parts.reachesPeers === true);
     this.#meet(parts.meets, "run", call.timeoutMs);
     prepared.launch(options.target(this.#queue.handle.comm ?? 0n));
     return this.#recorded(prepared.arrival, "run") as PendingWork<Tensor | undefined>;
@@ -225,7 +225,7 @@ export class NcclGroup implements GroupDriver {
       storages,
       hash,
       numCollectives,
-      isTold,
+      reachesPeers,
       run: runGraph,
     } = this.parts.graphs.replayable(graph, this.place.group);
     const arrival = this.sequence.collective(packCall("replay", undefined, undefined, 0), hash, numCollectives);
@@ -240,7 +240,7 @@ export class NcclGroup implements GroupDriver {
       run,
       storages,
       numCalls,
-      isTold,
+      reachesPeers,
       value: () => undefined,
     };
     return this.issuer.push(parts, { timeoutMs });
@@ -266,7 +266,7 @@ export class NcclGroup implements GroupDriver {
         this.sequence.apart(record);
         if (this.#unmet !== undefined) throw this.#unmet.error;
       });
-      return this.parts.graphs.add(graph, recording.captured, this.place.group, this.parts.plans.told.takeCaptured());
+      return this.parts.graphs.add(graph, recording.captured, this.place.group, this.parts.plans.takeCaptured());
     } finally {
       this.#recording = undefined;
       this.#rank.capturing = undefined;
@@ -332,7 +332,7 @@ export class NcclGroup implements GroupDriver {
       );
     }
     const meets = meetingOf(prepared.call);
-    recording.add(prepared, meets !== undefined);
+    recording.add(prepared, prepared.call.plan?.reachesPeers === true);
     if (this.#context.registers) keepMemory(prepared);
     this.#meet(meets, op, call.timeoutMs);
     const composed = isComposed(prepared.call, this.#rank.library);

@@ -102,7 +102,7 @@ export class NcclRank implements NcclContext {
     const choices = this.settings.choicesOf?.({ group, numRanks: ranks.length, member });
     const graphs = new CapturedGraphs(
       (one) => this.peers.pool.free(one),
-      () => queue.cause === undefined && !control.failed,
+      () => queue.cause === undefined && !queue.closed && !control.failed,
     );
     const plans = new GroupPlans({ rank: this, queue, member, size: ranks.length, room: this.#room, graphs, choices });
     const parts: CommunicatorParts = {

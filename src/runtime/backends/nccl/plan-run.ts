@@ -101,8 +101,9 @@ export function prepareRun(
       // What was not opened is not run.
       meets:
         copied !== undefined || reaches
-          ? (isCaptured) => slot.loaded === undefined || told.meets(toldCall(), isCaptured)
+          ? (isCaptured) => slot.loaded === undefined || told.meets(toldCall, isCaptured)
           : undefined,
+      reachesPeers: copied !== undefined || slot.kernel.reachesBuffers,
       refusal: () => slot.refusal,
       finish: staged.flatMap(({ finish }) => finish ?? []),
       value: () => result,

@@ -2,74 +2,64 @@
 import type { BufferPlan, RankPlan } from "../../../authoring/plan/index.ts";
 import { sizeOf } from "../../../core/index.ts";
 import { hashNumbers } from "../../comm/index.ts";
-import type { Allocation } from "../../device/index.ts";
-import type { Choice } from "../../executor/internal.ts";
-import type { CallKind } from "../../progress/index.ts";
-import type { CallTarget, NcclCall, Serving } from "./nccl-calls.ts";
-import type { PlanSlot } from "./plan-slot.ts";
+import type { LoadedPlan } from "../../executor/cuda/internal.ts";
+import type { CallTarget, NcclCall } from "./nccl-calls.ts";
 import { launchReaching, toldOfKernel } from "./reaching-kernels.ts";
-import type { ToldBuffers } from "./told-buffers.ts";
+import { SlotServing, type SlotServingParts } from "./slot-serving.ts";
+import type { ToldBuffers, ToldCall } from "./told-buffers.ts";
 
-/** What serves calls by a slot. */
-export interface SlotServing extends Serving {
-  readonly slot: PlanSlot;
-}
-
-interface PlanServingParts {
-  readonly slot: PlanSlot;
-  readonly choice: Choice;
-  readonly member: number;
+interface PlanServingParts extends SlotServingParts {
   /** The plan, as this rank has it. */
   readonly rank: RankPlan;
   readonly worksInPlace: () => boolean;
-  /** Is told why no member can open the slot. */
-  readonly refused: (why: string) => void;
-  /** Memory for a result that may not go where the call wants it before the plan has ended: `held`, where that is enough. */
-  readonly apart: (sizeBytes: number, held: Allocation | undefined) => Allocation;
+  /** Where there is memory for a result that may not go where the call wants it before the plan has ended. */
+  readonly apart: (sizeBytes: number) => number;
   /** Of a kernel that reaches buffers of other processes: where members' buffers are. */
   readonly told: ToldBuffers | undefined;
 }
 
-export class PlanServing implements SlotServing {
-  readonly slot: PlanSlot;
+export class PlanServing extends SlotServing<PlanServingParts, ToldCall> {
   readonly meets: SlotServing["meets"];
-  readonly #its: PlanServingParts;
   /** Parts of this rank's buffers. */
   readonly #parts: readonly [input: number, output: number];
-  #apart: Allocation | undefined;
+  readonly #hash: number;
 
   constructor(its: PlanServingParts) {
-    this.slot = its.slot;
-    this.#its = its;
-    this.#parts = [partsOf(its.rank.input), partsOf(its.rank.output)];
-    this.meets = its.told && this.#meetingBy(its.told);
+    super(its);
+    const { rank, choice, told } = its;
+    this.#parts = [partsOf(rank.input), partsOf(rank.output)];
+    this.#hash = hashNumbers([...Buffer.from(choice.served.label)]);
+    // What is not opened NCCL serves.
+    this.meets =
+      told &&
+      ((call, isCaptured) => this.slot.loaded === undefined || told.meets(() => this.described(call), isCaptured));
   }
 
-  get kinds(): readonly CallKind[] {
-    return this.slot.kinds;
+  get reachesPeers(): boolean {
+    return this.slot.kernel.reachesBuffers;
   }
 
-  get isRefused(): boolean {
-    return this.slot.refusal !== undefined;
-  }
-
-  launch(call: NcclCall, target: CallTarget): boolean {
-    const { loaded, refusal } = this.slot;
-    const { choice, refused, told } = this.#its;
-    if (loaded === undefined) {
-      if (refusal !== undefined) refused(refusal.message);
-      return false;
-    }
-    choice.calls++;
+  protected put(call: NcclCall, loaded: LoadedPlan, target: CallTarget): void {
     const { dtype, count, send, recv } = call;
+    const { told } = this.its;
     const part = count * sizeOf(dtype);
-    const output = this.#outputOf(call);
+    const output = told === undefined ? this.#outputOf(call) : this.described(call).output;
     // What is told to the host is the end of the launch: something may be behind it.
     const ends = output === recv ? target.ends : undefined;
     if (told === undefined) loaded.launch(target.owner, send, output, part, ends);
     else launchReaching(told, loaded, part, { ...target, ends });
     if (output !== recv) target.copy(recv, output, part * this.#parts[1]);
-    return true;
+  }
+
+  protected describe(call: NcclCall): ToldCall {
+    const { choice, member } = this.its;
+    const { dtype, count, send, root } = call;
+    const place = { input: send, output: this.#outputOf(call), partBytes: count * sizeOf(dtype) };
+    return toldOfKernel(this.slot, member, {
+      ...place,
+      label: choice.served.label,
+      hash: (this.#hash + root) | 0,
+    });
   }
 
   /**
@@ -80,25 +70,8 @@ export class PlanServing implements SlotServing {
     const part = count * sizeOf(dtype);
     const [inBytes, outBytes] = [part * this.#parts[0], part * this.#parts[1]];
     const lies = send < recv + outBytes && recv < send + inBytes;
-    const { worksInPlace, apart } = this.#its;
-    if (!lies || worksInPlace()) return recv;
-    this.#apart = apart(outBytes, this.#apart);
-    return Number(this.#apart.address);
-  }
-
-  #meetingBy(told: ToldBuffers): SlotServing["meets"] {
-    const { slot } = this;
-    const { choice, member } = this.#its;
-    const { label } = choice.served;
-    const hash = hashNumbers([...Buffer.from(label)]);
-    return (call, isCaptured) => {
-      // NCCL serves it then.
-      if (slot.loaded === undefined || told.hasMet) return true;
-      const { dtype, count, send, root } = call;
-      const place = { input: send, output: this.#outputOf(call), partBytes: count * sizeOf(dtype) };
-      const kernel = { ...place, label, hash: (hash + root) | 0 };
-      return told.meets(toldOfKernel(slot, member, kernel), isCaptured);
-    };
+    const { worksInPlace, apart } = this.its;
+    return !lies || worksInPlace() ? recv : apart(outBytes);
   }
 }
 

@@ -46,7 +46,7 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   /** Calls in flight, those of graphs counted, and how many of them no mark is behind. */
   #numOnStream = 0;
   #numUnmarked = 0;
-  /** Calls that failed when members had been told where their buffers are. */
+  /** Calls that failed when others could come to their buffers. */
   readonly #exposed: Entry[] = [];
   /** A call is on its way to the stream. It may wait for memory, and others be looked at meanwhile: none goes before it. */
   #issuing = false;
@@ -267,7 +267,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
     const { meets } = entry;
     if (meets === undefined) return true;
     if (this.running.length < MAX_MET_IN_FLIGHT) {
-      entry.isTold = true;
+      // Others copy to where this member says that its buffers are, from then on.
+      entry.isExposed = true;
       if (this.guard(() => meets(false)) === true) return true;
     }
     this.options.poller.hurry();
@@ -337,6 +338,8 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   #issue(entry: Entry): number {
     this.#enterStream();
     this.order.place(entry);
+    // A kernel tells those of other members where its buffers are.
+    if (entry.reachesPeers) entry.isExposed = true;
     if (this.recorder.timings) this.recorder.before(entry);
     if (entry.single !== undefined) return issue(entry.single, this.target);
     return entry.run?.(this.handle.comm ?? 0n) ?? NCCL_RESULT.success;
@@ -416,13 +419,13 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
 
   protected override forget(entry: Entry): void {
     this.order.forget(entry);
-    if (!entry.isTold) return;
-    // Copies of other members may still come: its memory is not handed out again before all are done with the group.
+    if (!entry.isExposed) return;
+    // Copies and kernels of other members may still come: its memory is not handed out again before all are done with the group.
     entry.countExposure(1);
     this.#exposed.push(entry);
   }
 
-  /** Lets go of the memory of calls that failed: no member copies there any more. */
+  /** Lets go of the memory of calls that failed: no member comes there any more. */
   releaseExposed(): void {
     for (const entry of this.#exposed.splice(0)) entry.countExposure(-1);
   }

@@ -8,6 +8,7 @@ import type { Allocation, CudaStream, PeerMemory } from "../../device/index.ts";
 import type { BufferReach } from "../../executor/cuda/internal.ts";
 import type { Bulletin } from "../../memory/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
+import type { CommQueue } from "./queue.ts";
 import { StandIns } from "./stand-ins.ts";
 
 /**
@@ -56,6 +57,8 @@ interface ToldBuffersParts {
   readonly member: number;
   /** The group's: its calls run there. */
   readonly stream: CudaStream;
+  /** How far those are. */
+  readonly calls: Pick<CommQueue, "numTaken" | "firstOpen">;
 }
 
 const NOWHERE: BufferPlace = Object.freeze({ input: 0, output: 0, inputShift: 0, outputShift: 0 });
@@ -72,12 +75,7 @@ export class ToldBuffers {
 
   constructor(parts: ToldBuffersParts) {
     this.#parts = parts;
-    this.#standIns = new StandIns(parts.peers, parts.stream);
-  }
-
-  /** Whether members have told each other of the call that is next. */
-  get hasMet(): boolean {
-    return this.#places !== undefined;
+    this.#standIns = new StandIns(parts.peers, parts.stream, parts.calls);
   }
 
   /** Gives out what stands in for buffers of calls that were captured since this was last asked. */
@@ -87,19 +85,20 @@ export class ToldBuffers {
 
   /**
    * Tells the other members where this one's buffers are.
+   * @param callOf describes the call: asked as often as there is something to tell or to compare
    * @param isCaptured whether the call goes into a graph
    * @returns whether all have told
    * @throws MismatchError
    */
-  meets(call: ToldCall, isCaptured: boolean): boolean {
+  meets(callOf: () => ToldCall, isCaptured: boolean): boolean {
     if (this.#places !== undefined) return true;
     const { bulletin } = this.#parts;
     const number = this.#numMet;
-    if (!bulletin.tell(number, () => this.#tell(call, isCaptured))) return false;
+    if (!bulletin.tell(number, () => this.#tell(callOf(), isCaptured))) return false;
     const told = bulletin.read(number);
     if (told === undefined) return false;
     this.#numMet++;
-    this.#places = this.#placesOf(call, told);
+    this.#places = this.#placesOf(callOf(), told);
     return true;
   }
 
