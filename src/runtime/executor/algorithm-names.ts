@@ -8,7 +8,7 @@ import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import { isBuilt } from "./built-plans.ts";
 import type * as LibraryPlans from "./library-plans.ts";
-import { isServed, type RegisteredAlgorithm, SERVED_COLLECTIVES, type Served } from "./served.ts";
+import { isServed, parseServed, type RegisteredAlgorithm, SERVED_COLLECTIVES, type Served } from "./served.ts";
 
 const registered = new Map<string, RegisteredAlgorithm>();
 let library: typeof LibraryPlans | undefined;
@@ -80,4 +80,18 @@ export function namesOfAlgorithms(collective: CollectiveName, numRanks: number):
     .filter((one) => one.collective === collective && (one.numRanks ?? numRanks) === numRanks)
     .map(({ name }) => name);
   return [...libraryPlans().libraryNames(collective, numRanks), ...own];
+}
+
+/**
+ * Whether a table for these numbers of ranks may name an algorithm.
+ * @returns undefined where it is one for some of them; otherwise the names that there are
+ */
+export function acceptedNames(
+  label: string,
+  collective: CollectiveName,
+  [least, most]: readonly [number, number],
+): readonly string[] | undefined {
+  const served = parseServed(label, []);
+  for (let ranks = least; ranks <= most; ranks++) if (isAlgorithmFor(served, collective, ranks)) return undefined;
+  return namesOfAlgorithms(collective, least);
 }

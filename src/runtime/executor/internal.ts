@@ -3,7 +3,7 @@
  * It loads neither the CUDA generator nor the device runtime: those are behind index.ts and cuda/internal.ts.
  * Start with transport.ts, then cpu/prepared-plan.ts and choices.ts; wasm/ holds the assembler and the kernels.
  */
-export { libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
+export { acceptedNames, libraryPlans, loadLibraryPlans, registeredAlgorithm } from "./algorithm-names.ts";
 export { BUILT_KERNELS_FILE, builtCode } from "./built-code.ts";
 export { builtPlanFile, MOST_BUILT_RANKS } from "./built-plans.ts";
 export {

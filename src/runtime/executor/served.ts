@@ -30,7 +30,7 @@ export interface Served {
   readonly instances: number;
   /** Chunks that a pipeline cuts its buffer into; the algorithm's own number when absent. Only of plans. */
   readonly chunks: number | undefined;
-  /** How it becomes a kernel; what the executor does by itself when absent. Only of plans, on devices. */
+  /** How it becomes a kernel; what the executor does by itself when absent. Only of plans, on devices, and of kernels that are named with one. */
   readonly shape: ServedShape | undefined;
   /** All of it in one word: `NAME[*INSTANCES][/CHUNKS][@SHAPE]`. */
   readonly label: string;
@@ -124,12 +124,13 @@ export function parseServed(label: string, kernels: readonly string[], argument 
   }
   const name = match[1] as string;
   const kind = kernels.includes(name) ? "kernel" : "plan";
-  if (kind === "kernel" && label !== name) {
-    throw new InvalidArgumentError(
-      argument,
-      label,
-      `${name} alone: a kernel has neither instances, chunks nor a shape`,
-    );
+  if (kind === "kernel" && !kernels.includes(label)) {
+    const forms = kernels.filter((kernel) => kernel.startsWith(`${name}@`));
+    const accepted =
+      forms.length > 0
+        ? `${name}, or one of ${forms.join(", ")}`
+        : `${name} alone: a kernel has neither instances, chunks nor a shape`;
+    throw new InvalidArgumentError(argument, label, accepted);
   }
   return Object.freeze({ kind, name, instances, chunks, shape, label });
 }

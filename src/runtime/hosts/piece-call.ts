@@ -17,6 +17,8 @@ export interface PieceCallParts {
   readonly rank: number;
   /** Of one rank's part, or of the whole where there are no parts. */
   readonly partBytes: number;
+  /** Of a piece, where the call names that. */
+  readonly mostPieceBytes?: number | undefined;
   readonly input: Span;
   readonly output: Span;
   readonly layout: HostLayout;
@@ -70,6 +72,7 @@ export class PieceTools {
     this.pieceBytes = Math.min(
       parts.memory.pieceBytes,
       wholeLines(pieceBytes),
+      parts.mostPieceBytes ?? Number.POSITIVE_INFINITY,
       this.numHosts > 1 ? overlapping(parts) : Number.POSITIVE_INFINITY,
     );
     this.numPieces = Math.max(1, Math.ceil(parts.partBytes / this.pieceBytes));

@@ -11,6 +11,7 @@
 import { invariant } from "../../../core/index.ts";
 import { EAGER_BYTES } from "./frame.ts";
 import type { LocalStep, RecvStep, Round, Schedule, SendStep, Span, Strand } from "./schedule.ts";
+import type { ScheduleName } from "./socket-ways.ts";
 
 /** Up to this size a broadcast is a tree, and a reduce one message of each rank to the root. */
 const WHOLE_BYTES = 32 * 1024;
@@ -30,6 +31,10 @@ export interface Place {
   readonly rank: number;
   readonly size: number;
   readonly elementBytes: number;
+  /** The schedule that the call is to have, where it is not chosen by size. */
+  readonly schedule?: ScheduleName | undefined;
+  /** Of a piece, where that is named. */
+  readonly pieceBytes?: number | undefined;
 }
 
 const input = (at: number, bytes: number): Span => ({ buffer: "input", at, bytes });
@@ -76,8 +81,8 @@ export function barrier(place: Place): Schedule {
 }
 
 /** How large a rank's piece of a chunk is at most: whole elements. */
-function pieceBytesOf({ size, elementBytes }: Place): number {
-  const bytes = Math.min(MOST_PIECE_BYTES, Math.max(LEAST_PIECE_BYTES, Math.floor(CHUNK_BYTES / size)));
+function pieceBytesOf({ size, elementBytes, pieceBytes }: Place): number {
+  const bytes = pieceBytes ?? Math.min(MOST_PIECE_BYTES, Math.max(LEAST_PIECE_BYTES, Math.floor(CHUNK_BYTES / size)));
   return Math.floor(bytes / elementBytes) * elementBytes;
 }
 
@@ -133,7 +138,9 @@ export function allReduce(place: Place, bytes: number): Schedule {
   if (size === 1) {
     return single("local", [local({ kind: "reduce", inputs: [input(0, bytes)], output: output(0, bytes) })]);
   }
-  if (bytes * Math.ceil(size / 2) <= EAGER_BYTES) return smallAllReduce(place, bytes);
+  const isSmall =
+    place.schedule === undefined ? bytes * Math.ceil(size / 2) <= EAGER_BYTES : place.schedule === "bruck";
+  if (isSmall) return smallAllReduce(place, bytes);
   const pieceBytes = pieceBytesOf(place);
   const numStrands = Math.max(1, Math.ceil(bytes / (pieceBytes * size)));
   const pieceOf = (strand: number, owner: number) => {
@@ -143,7 +150,7 @@ export function allReduce(place: Place, bytes: number): Schedule {
   };
   const stride = aligned(pieceBytes + elementBytes);
   return {
-    name: "reduce-scatter+all-gather",
+    name: "reduce-scatter-all-gather",
     numStrands,
     window: WINDOW,
     scratchBytes: stride * size,
@@ -287,12 +294,13 @@ export function broadcast(place: Place, bytes: number, root: number): Schedule {
     ? [local({ kind: "copy", from: input(0, bytes), to: output(0, bytes) })]
     : [local()];
   const opening = dissemination(place);
-  if (bytes <= WHOLE_BYTES || size <= 2) return { ...tree(place, bytes, root, copy), opening };
+  const isSmall = place.schedule === undefined ? bytes <= WHOLE_BYTES : place.schedule === "binomial" || bytes === 0;
+  if (isSmall || size <= 2) return { ...tree(place, bytes, root, copy), opening };
   // The others take turns: one gets a piece from the root and passes it on, so everybody sends.
   const relays = Array.from({ length: size - 1 }, (_, i) => (root + 1 + i) % size);
   const numStrands = Math.ceil(bytes / pieceBytesOf(place));
   return {
-    name: "scatter+all-gather",
+    name: "scatter-all-gather",
     numStrands,
     window: 2 * WINDOW,
     scratchBytes: 0,
@@ -349,7 +357,7 @@ export function reduce(place: Place, bytes: number, root: number): Schedule {
   if (size === 1) return allReduce(place, bytes);
   const opening = dissemination(place);
   const isRoot = rank === root;
-  if (bytes <= WHOLE_BYTES) {
+  if (place.schedule === undefined ? bytes <= WHOLE_BYTES : place.schedule === "linear" || bytes === 0) {
     const stride = aligned(bytes);
     const recvs = others(place).map((from) => ({ from, into: scratch(from * stride, bytes) }));
     const whole = input(0, bytes);
@@ -367,7 +375,7 @@ export function reduce(place: Place, bytes: number, root: number): Schedule {
     return { at, bytes: cut(bytes, parts, strand * size + owner + 1, elementBytes) - at };
   };
   return {
-    name: "reduce-scatter+gather",
+    name: "reduce-scatter-gather",
     numStrands,
     window: WINDOW,
     scratchBytes: stride * size,

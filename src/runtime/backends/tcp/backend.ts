@@ -35,6 +35,7 @@ import { FLIGHT_BYTES, FlightLog } from "./flight-log.ts";
 import { meet } from "./meet.ts";
 import { describeAddress, HOST_SETTINGS, ownAddress } from "./own-address.ts";
 import { connectionsOf } from "./sender.ts";
+import { worldChoices } from "./tcp-choices.ts";
 import { CHECKSUM_MODES, HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { flightFile } from "./tcp-host.ts";
 import { TcpRank } from "./tcp-rank.ts";
@@ -65,6 +66,8 @@ export async function attachTcp(
   );
   const sendThread = modeOf(SEND_THREAD_MODES, options.sendThread, "CHORALE_TCP_SEND_THREAD", "auto");
   const checksum = modeOf(CHECKSUM_MODES, options.checksum, "CHORALE_TCP_CHECKSUM", "off");
+  // Of what this host was told to take itself the first host knows nothing: the ranks find out where they meet.
+  const choices = options.choices === undefined ? handle.choices : worldChoices(options.choices);
   const calls = socketCalls();
   const log = openLog(flightFolder, rank);
   const flight = new FlightLog(log.memory);
@@ -72,7 +75,7 @@ export async function attachTcp(
   // Before the ranks meet: afterwards all have opened it.
   const tensors = mode === "off" ? undefined : openTensors(handle.tensors);
   try {
-    const peers = await meet({ bootstrap, secret, host, connections, checksum, timeoutMs, tls });
+    const peers = await meet({ bootstrap, secret, host, connections, checksum, choices, timeoutMs, tls });
     const door = new TcpRank({
       rank,
       worldSize: ranks,
@@ -86,6 +89,7 @@ export async function attachTcp(
       hierarchy: mode,
       sendThread: sendThread === "auto" && !mayHaveThread ? "off" : sendThread,
       checksum,
+      choices,
       hostMark: hostMark({ folder: flightFolder, joined }),
       folder: flightFolder,
       tensors: tensors?.share() === true ? tensors : undefined,

@@ -1,30 +1,26 @@
 /** Makes calls of what `GroupCommunicator` has checked: buffers, numbers, and what begins each. */
-import {
-  agreedCount,
-  COLLECTIVE_NAMES,
-  type CollectiveName,
-  operationInfo,
-  reportedCount,
-} from "../../../collectives/index.ts";
-import { AbortedError, type ChoraleError, sizeOf, tensor } from "../../../core/index.ts";
+import { agreedCount, type CollectiveName, operationInfo, reportedCount } from "../../../collectives/index.ts";
+import { AbortedError, type ChoraleError, sizeOf, tensor, UnsupportedError } from "../../../core/index.ts";
 import {
   asTensor,
   type ByteExchange,
+  type Capabilities,
   type GroupCall,
   type GroupPlace,
   hashNumbers,
+  operand,
   type PlanCall,
   packCall,
   rolesOf,
   type TensorCall,
   type WireOp,
 } from "../../comm/index.ts";
-import { type Choice, Choices, choiceFor, type KernelNames, planCallOf, scalarOf } from "../../executor/internal.ts";
+import { type Choice, Choices, choiceFor, planCallOf, registerStoredPlans, scalarOf } from "../../executor/internal.ts";
 import { type Arrival, CallSequence, placeOf } from "../../progress/index.ts";
 import { allGather, barrier, equalParts } from "./algorithms.ts";
 import { CallRunner, type GroupMessages } from "./call-messages.ts";
 import { EAGER_BYTES, type GroupKey, LANE, NO_HEAD, type Print } from "./frame.ts";
-import { GroupPlans } from "./group-plans.ts";
+import { GroupPlans, type PlanRunning } from "./group-plans.ts";
 import { type CallWays, Hierarchy } from "./hierarchy.ts";
 import type { Inbox, InboxOwner } from "./inbox.ts";
 import { KnownSchedules } from "./known-schedules.ts";
@@ -32,6 +28,7 @@ import type { PlanFrames } from "./plan-frames.ts";
 import { operatorOf, viewOf } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
 import type { CallBuffers } from "./schedule-run.ts";
+import { BY_ITSELF, SOCKET_KERNELS, type SocketWay, wayOf } from "./socket-ways.ts";
 import type { TcpContext } from "./tcp-context.ts";
 import { type CallParts, type MemoryUse, TcpWork } from "./tcp-work.ts";
 
@@ -43,8 +40,6 @@ const TOOK_TENSORS =
   "took its tensors out of the reach of its host's ranks: another group failed while a rank was writing into them, which may be stopped";
 
 const NOTHING = new Uint8Array(0);
-/** What serves calls that name no algorithm: the schedules of choose.ts, by size. */
-const KERNELS = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["socket-kernel"]])) as unknown as KernelNames;
 /** A barrier's. */
 const NO_DATA = {
   dtype: "u8",
@@ -54,6 +49,7 @@ const NO_DATA = {
   sizeBytes: 0,
   input: NOTHING,
   output: NOTHING,
+  named: undefined,
 } as const;
 const NO_BUFFERS: CallBuffers = { input: NOTHING, output: NOTHING, operator: undefined };
 
@@ -69,6 +65,7 @@ export class CallMaker {
   readonly hierarchy: Hierarchy;
   readonly #schedules = new KnownSchedules();
   readonly #choices: Choices;
+  #capabilities: Capabilities | undefined;
   /** Messages that were sent to each member. */
   readonly sent: number[];
   readonly #context: TcpContext;
@@ -88,7 +85,10 @@ export class CallMaker {
   ) {
     const { backend, group, rank, ranks } = place;
     this.plans = new GroupPlans(context.planMemory, frames, { rank, size: ranks.length });
-    this.#choices = new Choices({ backend, group, numRanks: ranks.length, topology: "sockets", kernels: KERNELS }, []);
+    const { choices } = context.options;
+    if (choices !== undefined) registerStoredPlans(choices);
+    const chosenIn = { backend, group, numRanks: ranks.length, topology: "sockets", kernels: SOCKET_KERNELS };
+    this.#choices = new Choices(chosenIn, []);
     this.hierarchy = new Hierarchy(context, place, key);
     this.#owner = owner;
     this.#context = context;
@@ -105,12 +105,24 @@ export class CallMaker {
     return { ...this.#schedules.counts(), ...this.hierarchy.counts, ...this.#choices.counts() };
   }
 
+  /** With how the group lies on its hosts, once its members know. */
+  get capabilities(): Capabilities {
+    const { capabilities } = this.#context.options;
+    const { topology } = this.hierarchy;
+    if (topology === undefined) return capabilities;
+    this.#capabilities ??= Object.freeze({ ...capabilities, features: { ...capabilities.features, topology } });
+    return this.#capabilities;
+  }
+
   close(): void {
     this.plans.close();
     this.hierarchy.close();
   }
 
-  /** @throws OutOfMemoryError for a result's memory, InvalidArgumentError for an algorithm that is none here */
+  /**
+   * @throws OutOfMemoryError for a result's memory, InvalidArgumentError for an algorithm that is none here, UnsupportedError for one
+   * that cannot serve this call
+   */
   make(call: GroupCall): CallParts {
     const timeoutMs = call.timeoutMs ?? this.#context.options.timeoutMs;
     if (call.kind === "barrier") return this.#barrier(timeoutMs);
@@ -118,7 +130,7 @@ export class CallMaker {
     if (peer !== undefined) return this.#pair(call, peer, timeoutMs);
     const choice = call.algorithm === undefined ? undefined : choiceFor(this.#choices, call);
     if (choice?.served.kind === "plan") return this.plan(planCallOf(call, choice), { call, choice });
-    return this.#collective(call, timeoutMs);
+    return this.#collective(call, timeoutMs, choice?.served.label);
   }
 
   /** An exchange of bytes: of their sizes first, then of themselves. */
@@ -176,16 +188,23 @@ export class CallMaker {
       start: (done) => {
         const flat = () => runner.run(schedule, NO_BUFFERS, 0, done);
         if (!this.hierarchy.mayServe("barrier", 0)) flat();
-        else this.hierarchy.start({ ...NO_DATA, op: "barrier" }, this.#ways(arrival, runner, flat, done));
+        // No table names a plan for it.
+        else
+          this.hierarchy.start({ ...NO_DATA, op: "barrier" }, this.#ways(arrival, runner, { flat, plan: flat }, done));
       },
       value: () => undefined,
       drop: () => runner.drop(),
     };
   }
 
-  #collective(made: TensorCall, timeoutMs: number): CallParts {
+  /** @param label what the call names of what the backend has by itself */
+  #collective(made: TensorCall, timeoutMs: number, label = BY_ITSELF): CallParts {
     const { call, input, output, outputCount } = made;
-    const { op, dtype, redop } = call;
+    const { dtype, redop } = call;
+    const op = call.op as CollectiveName;
+    const named = label === BY_ITSELF ? undefined : wayOf(label);
+    const refusal = named?.isHierarchical === true ? this.hierarchy.refusalOf(dtype, redop) : undefined;
+    if (refusal !== undefined) throw new UnsupportedError(`algorithm ${label}`, refusal);
     const size = this.#place.ranks.length;
     const { reads, writes, inPlace } = rolesOf(call);
     const elementBytes = sizeOf(dtype);
@@ -199,13 +218,15 @@ export class CallMaker {
       operator: redop === undefined ? undefined : operatorOf(dtype, redop, size),
     };
     const part = agreedCount(call);
-    const arrival = this.sequence.of(op, dtype, part, call);
+    const plain = this.sequence.of(op, dtype, part, call);
+    const arrival = named === undefined ? plain : saying(plain, `algorithm ${label}`);
     const runner = new CallRunner(this.#messages, arrival);
     const partBytes = part * elementBytes;
-    const sizeBytes = reportedCount(op as CollectiveName, size, part) * elementBytes;
+    const sizeBytes = reportedCount(op, size, part) * elementBytes;
     const uses: MemoryUse[] = [];
     if (reads) uses.push({ region: input.region, writes: false });
     if (writes && fresh === undefined) uses.push({ region: (target ?? input).region, writes: true });
+    let running: PlanRunning | undefined;
     return {
       op,
       arrival,
@@ -213,21 +234,41 @@ export class CallMaker {
       uses,
       sizeBytes,
       timeoutMs,
+      strands: () => running?.strands ?? [],
       start: (done) => {
-        const flat = () => {
-          const place = { rank: this.#place.rank, size, elementBytes };
+        const flat = ({ schedule, pieceBytes }: Partial<SocketWay> = {}) => {
+          const place = { rank: this.#place.rank, size, elementBytes, schedule, pieceBytes };
           runner.run(this.#schedules.of(call, place, partBytes), buffers, 0, done);
         };
-        if (!this.hierarchy.mayServe(op, partBytes)) {
-          flat();
+        const isFlat = named?.isHierarchical === false || !this.hierarchy.mayServe(op, partBytes);
+        if (isFlat) {
+          flat(named);
           return;
         }
-        const hosted = { op, dtype, redop, root: call.root ?? 0, partBytes, sizeBytes, ...buffers };
-        this.hierarchy.start(hosted, this.#ways(arrival, runner, flat, done));
+        const plan = (choice: Choice) => {
+          // The result is there already.
+          const into = fresh === undefined ? output : operand(fresh, undefined, "output");
+          running = this.plans.prepare(planCallOf({ ...made, output: into }, choice));
+          choice.calls++;
+          running.start(arrival.seq, arrival.print, this.#planSchedules(runner), done);
+        };
+        const hosted = { op, dtype, redop, root: call.root ?? 0, partBytes, sizeBytes, named, ...buffers };
+        this.hierarchy.start(hosted, this.#ways(arrival, runner, { flat, plan }, done));
       },
-      value: () => result,
-      drop: () => runner.drop(),
+      value: () => {
+        running?.finish();
+        return result;
+      },
+      drop: () => {
+        runner.drop();
+        running?.drop();
+      },
     };
+  }
+
+  /** How a plan makes its ranks meet. */
+  #planSchedules(runner: CallRunner) {
+    return (one: Schedule, firstSlot: number, ended: () => void) => runner.run(one, NO_BUFFERS, firstSlot, ended);
   }
 
   /**
@@ -265,9 +306,7 @@ export class CallMaker {
       strands: () => running.strands,
       start: (done) => {
         if (as !== undefined) as.choice.calls++;
-        const schedule = (one: Schedule, firstSlot: number, ended: () => void) =>
-          runner.run(one, NO_BUFFERS, firstSlot, ended);
-        running.start(arrival.seq, arrival.print, schedule, done);
+        running.start(arrival.seq, arrival.print, this.#planSchedules(runner), done);
       },
       value: () => running.finish(),
       drop: () => {
@@ -314,7 +353,12 @@ export class CallMaker {
   }
 
   /** The ways in which a collective may be made. */
-  #ways({ seq, print }: Arrival, runner: CallRunner, flat: () => void, done: () => void): CallWays {
+  #ways(
+    { seq, print }: Arrival,
+    runner: CallRunner,
+    others: Pick<CallWays, "flat" | "plan">,
+    done: () => void,
+  ): CallWays {
     const disagree = (member: number, theirs: Print) => {
       const head = { ...NO_HEAD, group: this.#key, seq, print: theirs };
       this.#owner.compare(member, head, { print, extra: 0, bytes: 0 });
@@ -322,8 +366,15 @@ export class CallMaker {
     const { rank, ranks } = this.#place;
     const lost = () => this.#owner.failAt(seq, new AbortedError(`rank ${ranks[rank]} ${TOOK_TENSORS}`));
     const gather: CallWays["gather"] = (...call) => runner.run(...call);
-    return { carrier: runner.carrierFrom(0), gather, print, disagree, lost, flat, done };
+    return { carrier: runner.carrierFrom(0), gather, print, disagree, lost, ...others, done };
   }
+}
+
+/** A call on which the ranks must agree to the last word of `text` as well. */
+function saying(arrival: Arrival, text: string): Arrival {
+  const { print, hashed } = arrival;
+  const hash = hashNumbers([print.hash, ...Buffer.from(text)]);
+  return { ...arrival, print: { ...print, hash }, hashed: () => [hashed?.(), text].filter(Boolean).join(" and ") };
 }
 
 function asBytes(array: ArrayBufferView): Uint8Array {

@@ -147,7 +147,7 @@ interface RunningParts {
 }
 
 /** One call that runs a plan, from its buffers to its end. */
-class PlanRunning {
+export class PlanRunning {
   readonly #call: PlanCall;
   readonly #carriage: Carriage;
   readonly #ready: ReadyPlan;

@@ -1,23 +1,9 @@
 /** Which collectives are made host by host: by collective, size and layout; measured in bench/results/tcp-hosts-2026-11-24.md. */
-import type { CollectiveName } from "../../../collectives/index.ts";
+import { COLLECTIVE_NAMES } from "../../../collectives/index.ts";
 import { CHOICES_SCHEMA_VERSION, type ChoiceDocument, type ChoiceRow } from "../../executor/internal.ts";
 import type { HostLayout } from "../../hosts/index.ts";
+import { FLAT, HIERARCHICAL, isPieced, type PiecedName } from "./socket-ways.ts";
 import type { HierarchyMode } from "./tcp-handle.ts";
-
-export const HIERARCHICAL = "hierarchical";
-const FLAT = "flat";
-const BOTH = [FLAT, HIERARCHICAL] as const;
-
-/** Collectives that can be made so, and how they can be made. */
-export const KINDS = {
-  all_reduce: BOTH,
-  all_gather: BOTH,
-  broadcast: BOTH,
-  reduce: BOTH,
-  reduce_scatter: BOTH,
-  barrier: BOTH,
-} as const;
-export type PiecedName = keyof typeof KINDS;
 
 const always: readonly ChoiceRow[] = [{ fromBytes: 0, use: HIERARCHICAL }];
 const never: readonly ChoiceRow[] = [{ fromBytes: 0, use: FLAT }];
@@ -33,17 +19,17 @@ function rowsOf(collective: PiecedName, { hosts, numColumns }: HostLayout): read
   return collective === "reduce" ? [...never, { fromBytes: LEAST_REDUCE_BYTES, use: HIERARCHICAL }] : always;
 }
 
-/** The tables of a group. */
+/** The tables of a group whose ranks share memory inside hosts, for what no other table is about. */
 export function hierarchyTables(layout: HostLayout, mode: HierarchyMode): ChoiceDocument {
   return {
     schemaVersion: CHOICES_SCHEMA_VERSION,
     source: mode === "on" ? "hierarchy: on" : "shipped",
     date: "2026-11-24",
-    tables: Object.keys(KINDS).map((collective) => ({
+    tables: COLLECTIVE_NAMES.map((collective) => ({
       backend: "tcp",
-      collective: collective as CollectiveName,
+      collective,
       ranks: [2, 1 << 20],
-      rows: mode === "on" ? always : rowsOf(collective as PiecedName, layout),
+      rows: !isPieced(collective) || mode === "off" ? never : mode === "on" ? always : rowsOf(collective, layout),
     })),
   };
 }

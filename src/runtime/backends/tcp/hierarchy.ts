@@ -1,11 +1,11 @@
 /**
  * Collectives of a group whose ranks share hosts: shared memory inside a host, sockets between hosts. Which calls are made so,
- * and which by the schedules that know no hosts, is a table's, by collective, size and layout.
+ * which by the schedules that know no hosts, and which by a plan, is a table's, by collective, size and layout.
  */
 import type { CollectiveName } from "../../../collectives/index.ts";
 import { type DType, isSmallFloat, type ReduceOp } from "../../../core/index.ts";
 import type { GroupPlace } from "../../comm/index.ts";
-import { Choices, choiceNews, type KernelNames } from "../../executor/internal.ts";
+import { type Choice, Choices, choiceNews, loadEarly } from "../../executor/internal.ts";
 import {
   allGatherPieces,
   allReducePieces,
@@ -24,8 +24,17 @@ import {
 } from "../../hosts/index.ts";
 import { HostAddresses, type Span } from "../../memory/index.ts";
 import { type GroupKey, KIND, LANE, type Print } from "./frame.ts";
-import { HIERARCHICAL, hierarchyTables, KINDS, type PiecedName } from "./hierarchy-choices.ts";
+import { hierarchyTables } from "./hierarchy-choices.ts";
 import { HostSetup, type RunGathering, type Setup } from "./host-setup.ts";
+import {
+  HIERARCHICAL,
+  isPieced,
+  labelOf,
+  type PiecedName,
+  SOCKET_KERNELS,
+  type SocketWay,
+  wayOf,
+} from "./socket-ways.ts";
 import type { TcpContext } from "./tcp-context.ts";
 
 const WORKS: Readonly<Record<Exclude<PiecedName, "barrier">, (parts: PieceCallParts) => PieceWork>> = {
@@ -37,12 +46,12 @@ const WORKS: Readonly<Record<Exclude<PiecedName, "barrier">, (parts: PieceCallPa
 };
 
 /** Operators whose result depends on when it is rounded. */
-const ROUNDS = (redop: ReduceOp | undefined) =>
+const rounds = (redop: ReduceOp | undefined) =>
   typeof redop === "object" || redop === "sum" || redop === "prod" || redop === "avg";
 
 /** A call as its group has it. */
 interface HostedCall {
-  readonly op: PiecedName;
+  readonly op: CollectiveName;
   readonly dtype: DType;
   readonly redop: ReduceOp | undefined;
   readonly root: number;
@@ -51,6 +60,8 @@ interface HostedCall {
   readonly sizeBytes: number;
   readonly input: Uint8Array;
   readonly output: Uint8Array;
+  /** What the call itself names: then no table is asked. */
+  readonly named: SocketWay | undefined;
 }
 
 /** The ways to make a call. */
@@ -62,8 +73,10 @@ export interface CallWays {
   readonly disagree: (member: number, theirs: Print) => void;
   /** Fails the group because the call will not end, though all make it. */
   readonly lost: () => void;
-  /** Makes it by a schedule that knows no hosts. */
-  readonly flat: () => void;
+  /** Makes it by a schedule that knows no hosts: the named one, or by size. */
+  readonly flat: (way?: SocketWay) => void;
+  /** Makes it by a plan. */
+  readonly plan: (choice: Choice) => void;
   readonly done: () => void;
 }
 
@@ -73,8 +86,15 @@ export class Hierarchy {
   readonly #key: GroupKey;
   readonly #addresses = new HostAddresses();
   #setup: HostSetup | undefined;
+  /** `undefined` until the members know where they are. */
   #place: HostPlace | "flat" | undefined;
+  /** Where nothing is shared, why. */
+  #why = "it is a group of one rank";
+  #topology: string | undefined;
   #choices: Choices | undefined;
+  #isClosed = false;
+  /** Collectives that this world's tables are about. */
+  readonly #tabled: ReadonlySet<string>;
   #running: PieceRun | undefined;
   readonly #counts = new Map<string, number>();
 
@@ -83,22 +103,40 @@ export class Hierarchy {
     this.#group = group;
     this.#key = key;
     if (group.ranks.length === 1) this.#place = "flat";
+    const tables = (context.options.choices?.tables ?? []).filter(
+      ({ ranks: [least, most] }) => least <= group.ranks.length && group.ranks.length <= most,
+    );
+    this.#tabled = new Set(tables.map(({ collective }) => collective));
   }
 
-  /** Calls that it served, by `collective hierarchical`. */
+  /** Calls that it served, by `collective hierarchical`, and those that plans of a table did. */
   get counts(): Readonly<Record<string, number>> {
-    return Object.fromEntries(this.#counts);
+    return { ...this.#choices?.counts(), ...Object.fromEntries(this.#counts) };
+  }
+  /** How the group lies on its hosts, once its members know. */
+  get topology(): string | undefined {
+    return this.#topology;
   }
 
-  /** Whether a call may be made inside hosts and between them, depending on its size: `start` decides. */
-  mayServe(op: string, partBytes: number): op is PiecedName {
-    return this.#place !== "flat" && isPieced(op) && (partBytes > 0 || op === "barrier");
+  /** Whether a call may be made otherwise than flat, depending on its size: `start` decides. */
+  mayServe(op: string, partBytes: number): boolean {
+    if (this.#isClosed || this.#group.ranks.length === 1 || (partBytes === 0 && op !== "barrier")) return false;
+    return (this.#place !== "flat" && isPieced(op)) || this.#tabled.has(op);
   }
 
-  /** Begins a call that it may serve: inside hosts and between them, or flat. */
+  /** Why a call cannot be made host by host, as far as that is known. */
+  refusalOf(dtype: DType, redop: ReduceOp | undefined): string | undefined {
+    const place = this.#place;
+    if (place === "flat") return this.#why;
+    return place !== undefined && roundsTwice(place, dtype, redop)
+      ? `${dtype} is rounded once, which two steps would do twice`
+      : undefined;
+  }
+
+  /** Begins a call that it may serve: inside hosts and between them, by a plan, or flat. */
   start(call: HostedCall, ways: CallWays): void {
-    if (typeof this.#place === "object") {
-      this.#serve(this.#place, call, ways);
+    if (this.#place !== undefined) {
+      this.#serve(call, ways);
       return;
     }
     const { rank, ranks } = this.#group;
@@ -107,21 +145,34 @@ export class Hierarchy {
     this.#setup = new HostSetup({ rank, size: ranks.length, mark, mode, folder, tensors, helper }, ways.gather);
     this.#setup.start((setup) => {
       this.#setup = undefined;
-      const place = this.#settle(setup);
-      if (place === undefined) ways.flat();
-      else this.#serve(place, call, ways);
+      this.#settle(setup);
+      this.#serve(call, ways);
     });
   }
 
-  #settle({ layout, mode, memory, why }: Setup): HostPlace | undefined {
+  #settle({ layout, mode, memory, why }: Setup): void {
     const { group, ranks, rank } = this.#group;
+    const { choices: tables } = this.#context.options;
     const news = choiceNews(rank);
+    const topology = layoutText(layout);
+    this.#topology = topology;
+    // Whoever wants every call made host by host has chosen.
+    const own = tables === undefined || mode === "on" ? [] : [tables];
+    if (memory !== undefined || own.length > 0) {
+      this.#choices = new Choices(
+        { backend: "tcp", group, numRanks: ranks.length, topology, kernels: SOCKET_KERNELS },
+        [...own, hierarchyTables(layout, memory === undefined ? "off" : mode)],
+        news,
+      );
+      if (own.length > 0) loadEarly(this.#choices, () => !this.#isClosed);
+    }
     if (memory === undefined) {
       this.#place = "flat";
+      this.#why = why;
       news?.selected?.(
-        `chorale select: group ${group} of ${ranks.length} ranks on tcp (${layoutText(layout)}): sockets between all ranks; ${why}`,
+        `chorale select: group ${group} of ${ranks.length} ranks on tcp (${topology}): sockets between all ranks; ${why}`,
       );
-      return undefined;
+      return;
     }
     const links = (layout.hosts[layout.host] ?? []).map((member) => this.#context.linkOf(ranks[member] ?? -1));
     const { activities } = this.#context.hosts;
@@ -131,28 +182,34 @@ export class Hierarchy {
         link.signal(KIND.wake, { group: this.#key, lane: LANE.collective, seq: 0, slot: 0 });
       }
     };
-    const place = new HostPlace({ layout, memory, activities, wake });
-    this.#place = place;
-    const kernels = KINDS as unknown as KernelNames;
-    const topology = layoutText(layout);
-    this.#choices = new Choices(
-      { backend: "tcp", group, numRanks: ranks.length, topology, kernels },
-      [hierarchyTables(layout, mode)],
-      news,
-    );
-    return place;
+    this.#place = new HostPlace({ layout, memory, activities, wake });
   }
 
-  #serve(place: HostPlace, call: HostedCall, ways: CallWays): void {
-    const { op } = call;
-    const { carrier, flat, print, disagree, lost } = ways;
-    const messages = new ColumnMessages(carrier, place.layout);
-    const work = this.#isChosen(place, call) ? this.#work(place, call, messages) : undefined;
-    if (work === undefined || work.numPieces > MAX_PIECES) {
-      flat();
+  #serve(call: HostedCall, ways: CallWays): void {
+    const { op, dtype, redop, sizeBytes, named } = call;
+    const choice = named === undefined ? this.#choices?.choose(op, dtype, sizeBytes) : undefined;
+    if (choice?.served.kind === "plan") {
+      ways.plan(choice);
       return;
     }
-    this.#counts.set(`${op} ${HIERARCHICAL}`, (this.#counts.get(`${op} ${HIERARCHICAL}`) ?? 0) + 1);
+    const way = named ?? (choice === undefined ? undefined : wayOf(choice.served.label));
+    if (way?.isHierarchical !== true) {
+      ways.flat(way);
+      return;
+    }
+    const place = this.#place;
+    const isHere = typeof place === "object" && isPieced(op) && !roundsTwice(place, dtype, redop);
+    if (!isHere || !this.#run(place, op, call, way, ways)) ways.flat();
+  }
+
+  /** @returns false where the call has too many pieces */
+  #run(place: HostPlace, op: PiecedName, call: HostedCall, way: SocketWay, ways: CallWays): boolean {
+    const { carrier, print, disagree, lost } = ways;
+    const messages = new ColumnMessages(carrier, place.layout);
+    const work = this.#work(place, op, call, way, messages);
+    if (work.numPieces > MAX_PIECES) return false;
+    const label = `${op} ${labelOf(HIERARCHICAL, way.pieceBytes)}`;
+    this.#counts.set(label, (this.#counts.get(label) ?? 0) + 1);
     this.#running = new PieceRun(place, work, {
       print,
       disagree,
@@ -163,22 +220,22 @@ export class Hierarchy {
       },
     });
     this.#running.start();
+    return true;
   }
 
-  #isChosen(place: HostPlace, { op, dtype, redop, sizeBytes }: HostedCall): boolean {
-    // 16- and 8-bit floats are rounded once, which two steps would do twice.
-    if (place.layout.hosts.length > 1 && isSmallFloat(dtype) && ROUNDS(redop)) return false;
-    return this.#choices?.choose(op as CollectiveName, dtype, sizeBytes).served.name === HIERARCHICAL;
-  }
-
-  #work({ layout, memory }: HostPlace, call: HostedCall, messages: ColumnMessages): PieceWork {
-    const { op } = call;
+  #work(
+    { layout, memory }: HostPlace,
+    op: PiecedName,
+    call: HostedCall,
+    { pieceBytes: mostPieceBytes }: SocketWay,
+    messages: ColumnMessages,
+  ): PieceWork {
     if (op === "barrier") return barrierPieces(layout, messages);
     const { rank, ranks } = this.#group;
     const { dtype, redop, root, partBytes, input, output } = call;
     const span = (bytes: Uint8Array): Span => ({ bytes, address: this.#addresses.of(bytes) });
     return WORKS[op]({
-      ...{ op, dtype, redop, root, partBytes, layout, memory, messages, rank },
+      ...{ op, dtype, redop, root, partBytes, layout, memory, messages, rank, mostPieceBytes },
       size: ranks.length,
       input: span(input),
       output: span(output),
@@ -189,10 +246,14 @@ export class Hierarchy {
   close(): void {
     this.#setup?.stop();
     this.#running?.stop();
+    this.#isClosed = true;
     const place = this.#place;
     this.#place = "flat";
+    this.#why = "the group is over";
     if (typeof place === "object") place.memory.close();
   }
 }
 
-const isPieced = (op: string): op is PiecedName => Object.hasOwn(KINDS, op);
+/** 16- and 8-bit floats are rounded once, which two steps would do twice. */
+const roundsTwice = ({ layout }: HostPlace, dtype: DType, redop: ReduceOp | undefined) =>
+  layout.hosts.length > 1 && isSmallFloat(dtype) && rounds(redop);

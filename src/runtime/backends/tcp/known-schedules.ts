@@ -3,6 +3,7 @@ import type { Call } from "../../../collectives/index.ts";
 import type { Place } from "./algorithms.ts";
 import { scheduleOf } from "./choose.ts";
 import type { Schedule } from "./schedule.ts";
+import { labelOf } from "./socket-ways.ts";
 
 /** Most that are kept: looked through one by one. */
 const MAX_KNOWN = 16;
@@ -16,6 +17,8 @@ interface Known {
   readonly partBytes: number;
   readonly elementBytes: number;
   readonly root: number;
+  readonly named: Place["schedule"];
+  readonly pieceBytes: Place["pieceBytes"];
   readonly schedule: Schedule;
   readonly served: Counter;
 }
@@ -35,18 +38,20 @@ export class KnownSchedules {
     for (const known of this.#known) {
       const isSame = known.op === op && known.partBytes === partBytes && known.root === root;
       if (!isSame || known.elementBytes !== place.elementBytes) continue;
+      if (known.named !== place.schedule || known.pieceBytes !== place.pieceBytes) continue;
       known.served.calls++;
       return known.schedule;
     }
     const schedule = scheduleOf(call, place, partBytes);
-    const name = `${op} ${schedule.name}`;
+    const name = `${op} ${labelOf(schedule.name, place.pieceBytes)}`;
     const served = this.#served.get(name) ?? { calls: 0 };
     served.calls++;
     this.#served.set(name, served);
     const isFixed = call.counts === undefined && call.sendCounts === undefined;
     if (isFixed) {
-      const { elementBytes } = place;
-      this.#known = [...this.#known.slice(1 - MAX_KNOWN), { op, partBytes, elementBytes, root, schedule, served }];
+      const { elementBytes, schedule: named, pieceBytes } = place;
+      const known: Known = { op, partBytes, elementBytes, root, named, pieceBytes, schedule, served };
+      this.#known = [...this.#known.slice(1 - MAX_KNOWN), known];
     }
     return schedule;
   }

@@ -1,14 +1,16 @@
 /** How the ranks of a world find and connect to each other: each listens, publishes where, and calls the lower ones. */
 import { FormatError, RankFailedError, TimeoutError } from "../../../core/index.ts";
 import { afterRunning, type Bootstrap, runningTime } from "../../comm/index.ts";
+import type { ChoiceDocument } from "../../executor/internal.ts";
 import { type Introduction, knock, PeerDoor, type PeerSocket, type TlsIdentity } from "../../rendezvous/index.ts";
 import { MAX_CONNECTIONS } from "./capabilities.ts";
 import type { LinkKeys } from "./link.ts";
 import { describeInterfaces, HOST_SETTINGS } from "./own-address.ts";
-import { CHECKSUM_MODES, type ChecksumMode } from "./tcp-handle.ts";
+import { digestOf } from "./tcp-choices.ts";
+import type { ChecksumMode } from "./tcp-handle.ts";
 
 /** Number of the frames' form: ranks of one world must have the same. Raised whenever frame.ts or a schedule changes. */
-const FRAMES = 5;
+const FRAMES = 6;
 
 /** The connections to one peer. */
 export interface PeerSockets {
@@ -27,22 +29,42 @@ interface MeetOptions {
   readonly connections: number;
   /** All ranks must have the same. */
   readonly checksum: ChecksumMode;
+  /** As well. */
+  readonly choices?: ChoiceDocument | undefined;
   readonly timeoutMs: number;
   /** Connections are over TLS. */
   readonly tls?: TlsIdentity | undefined;
 }
 
-/** What both ends of a connection must have the same of: the frames' form, and whether they have checksums. */
-const versionOf = (checksum: ChecksumMode) => `frames ${FRAMES}, checksum ${checksum}`;
+/** What both ends of a connection must have the same of: the frames' form, whether they have checksums, and tables of choices. */
+const versionOf = (checksum: ChecksumMode, choices: string) =>
+  `frames ${FRAMES}, checksum ${checksum}, choices ${choices}`;
+
 /** @returns undefined for a version of other frames */
-const checksumOf = (version: string) => CHECKSUM_MODES.find((checksum) => versionOf(checksum) === version);
+function settingsOf(version: string): { readonly checksum: string; readonly choices: string } | undefined {
+  const [, frames, checksum, choices] = /^frames (\d+), checksum (\w+), choices (\w+)$/.exec(version) ?? [];
+  return checksum === undefined || choices === undefined || frames !== String(FRAMES)
+    ? undefined
+    : { checksum, choices };
+}
+
+/** How a difference is mended. */
+const SETTINGS = {
+  checksum: "option checksum, or CHORALE_TCP_CHECKSUM",
+  choices: "option choices; without it all take the tables of the first host",
+} as const;
 
 /** Says why a rank is not let in. */
 function refusalOf(mine: Introduction, theirs: Introduction, taken: ReadonlySet<string>): string | undefined {
   const differing = (["worldSize", "generation", "version"] as const).find((key) => mine[key] !== theirs[key]);
-  const [here, there] = [checksumOf(mine.version), checksumOf(theirs.version)];
-  if (differing === "version" && there !== undefined)
-    return `checksum is "${here}" on rank ${mine.to} and "${there}" on rank ${theirs.from}: give all ranks the same (option checksum, or CHORALE_TCP_CHECKSUM)`;
+  const [here, there] = [settingsOf(mine.version), settingsOf(theirs.version)];
+  const setting = (["checksum", "choices"] as const).find((name) => here?.[name] !== there?.[name]);
+  if (differing === "version" && there !== undefined && setting !== undefined) {
+    const both = `"${here?.[setting]}" on rank ${mine.to} and "${there[setting]}" on rank ${theirs.from}`;
+    const what =
+      setting === "choices" ? `the tables of choices are ${both} (digests, or none)` : `${setting} is ${both}`;
+    return `${what}: give all ranks the same (${SETTINGS[setting]})`;
+  }
   if (differing !== undefined) return `the ${differing} is ${mine[differing]}, not ${theirs[differing]}`;
   if (theirs.to !== mine.to) return `this is rank ${mine.to}, not ${theirs.to}`;
   if (theirs.from <= mine.to || theirs.from >= mine.worldSize)
@@ -58,9 +80,9 @@ function refusalOf(mine: Introduction, theirs: Introduction, taken: ReadonlySet<
  *   when the address cannot be listened on; what `knock` throws
  */
 export async function meet(options: MeetOptions): Promise<readonly (PeerSockets | undefined)[]> {
-  const { bootstrap, secret, host, connections, checksum, timeoutMs, tls } = options;
+  const { bootstrap, secret, host, connections, checksum, choices, timeoutMs, tls } = options;
   const { rank, worldSize, generation } = bootstrap;
-  const version = versionOf(checksum);
+  const version = versionOf(checksum, digestOf(choices));
   const until = runningTime() + timeoutMs;
   const sockets: PeerSocket[][] = Array.from({ length: worldSize }, () => []);
   const addresses: string[] = [];

@@ -89,6 +89,25 @@ describe.skipIf(process.platform === "win32")("plans over sockets", () => {
     expect(new Set(values.map(({ bits }) => bits)).size).toBe(1);
   });
 
+  it("end though a rank that had its part closes its group at once", { timeout: 60_000 }, async () => {
+    const failures = await runRanks(
+      3,
+      async ({ comm, rank }) => {
+        // The root's last signal waits for what the first rank has, which may have gone meanwhile.
+        for (let round = 0; round < 3; round++) {
+          const group = await comm.split(0, rank);
+          const data = new Int32Array(rank === 1 ? 6_000_000 : 2_000_000).fill(round);
+          const part = await group?.scatter(data, { root: 1, algorithm: "direct-scatter", timeoutMs: 5_000 });
+          if (part?.data[1_999_999] !== round) return `round ${round}: ${part?.data[1_999_999]}`;
+          await group?.close();
+        }
+        return "";
+      },
+      TCP,
+    );
+    expect(failures).toEqual(["", "", ""]);
+  });
+
   it("serve a call that names an algorithm, refuse one that is none, and are counted", async () => {
     const values = await runRanks(
       2,

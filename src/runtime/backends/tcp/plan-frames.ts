@@ -42,7 +42,9 @@ export class PlanFrames implements FarPort {
   readonly #inboxes: readonly (Inbox | undefined)[];
   readonly #memory: PlanMemory;
   readonly #questions = new Map<number, Question>();
-  readonly #fences = new Map<number, () => void>();
+  readonly #fences = new Map<number, { readonly rank: number; readonly done: () => void }>();
+  /** Members that have closed the group: they have ended all calls that they made, and answer nothing more. */
+  readonly #left = new Set<number>();
   #numAsked = 0;
   #turn: PlanTurn | undefined;
 
@@ -55,6 +57,16 @@ export class PlanFrames implements FarPort {
   /** A call begins. Others may still ask for what the last one left. */
   begin(turn: PlanTurn): void {
     this.#turn = turn;
+  }
+
+  /** A member has closed the group. */
+  leave(member: number): void {
+    this.#left.add(member);
+    for (const [extra, { rank, done }] of [...this.#fences]) {
+      if (rank !== member) continue;
+      this.#fences.delete(extra);
+      done();
+    }
   }
 
   /** The group has failed: nothing is waited for any more. */
@@ -93,8 +105,13 @@ export class PlanFrames implements FarPort {
   }
 
   fence(rank: number, done: () => void): void {
+    // Whoever has ended a call has all that it needed, and nobody reads there what comes later.
+    if (this.#left.has(rank)) {
+      done();
+      return;
+    }
     const extra = this.#numAsked++;
-    this.#fences.set(extra, done);
+    this.#fences.set(extra, { rank, done });
     this.#send(KIND.fence, rank, 0, { offset: 0, total: 0, extra });
   }
 
@@ -166,9 +183,10 @@ export class PlanFrames implements FarPort {
         this.#reply(KIND.fenced, member, head, 0, 0);
         return;
       case KIND.fenced: {
-        const done = this.#fences.get(head.extra);
+        const asked = this.#fences.get(head.extra);
+        if (asked?.rank !== member) return;
         this.#fences.delete(head.extra);
-        done?.();
+        asked.done();
         return;
       }
       case KIND.raise: {

@@ -2,6 +2,7 @@
 import type { ChoraleError } from "../../../core/index.ts";
 import type { SocketCalls } from "../../../foreign/native/index.ts";
 import type { Capabilities, Communicator } from "../../comm/index.ts";
+import type { ChoiceDocument } from "../../executor/internal.ts";
 import type { HostTensors, ReduceHelper } from "../../hosts/index.ts";
 import type { FlightLog } from "./flight-log.ts";
 import type { GroupKey, Head } from "./frame.ts";
@@ -28,6 +29,8 @@ export interface TcpRankOptions {
   readonly hierarchy: HierarchyMode;
   readonly sendThread: SendThreadMode;
   readonly checksum: ChecksumMode;
+  /** Tables of choices, the same on all ranks. */
+  readonly choices?: ChoiceDocument | undefined;
   readonly hostMark: Buffer | undefined;
   readonly folder: string | undefined;
   /** In which ranks of a host can read each other's, where they can. */

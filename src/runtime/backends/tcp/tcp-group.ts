@@ -12,6 +12,7 @@ import {
 } from "../../../core/index.ts";
 import {
   type ByteExchange,
+  type Capabilities,
   type CommStats,
   type Communicator,
   callSite,
@@ -51,7 +52,6 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
   readonly place: GroupPlace;
   readonly key: GroupKey;
   readonly ranks: readonly number[];
-  readonly capabilities;
   readonly strictWork: boolean;
   readonly takesAlgorithms = true;
   readonly #context: TcpContext;
@@ -84,7 +84,6 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
     this.key = key;
     this.ranks = Object.freeze([...ranks]);
     this.place = { backend: "tcp", group, rank, ranks: this.ranks, generation: context.options.generation };
-    this.capabilities = context.options.capabilities;
     this.strictWork = context.options.strictWork;
     this.#inboxes = ranks.map((other, member) => {
       const link = context.linkOf(other);
@@ -97,6 +96,9 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
 
   get failure(): ChoraleError | undefined {
     return this.#cause ?? this.#coming?.error;
+  }
+  get capabilities(): Capabilities {
+    return this.#maker.capabilities;
   }
   get nextSeq(): number {
     return this.#maker.sequence.next;
@@ -251,6 +253,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
     if (this.#cause !== undefined) return;
     if (head.kind === KIND.close) {
       this.#news.leave(member, { seq: head.seq, sent: head.extra });
+      this.#plans.leave(member);
       this.#refuseDeparted();
       return;
     }
@@ -471,6 +474,7 @@ export class TcpGroup implements GroupDriver, FrameTaker, CallOwner {
     const member = this.ranks.indexOf(rank);
     if (member < 0) return;
     this.#news.leave(member, { seq: 0, sent: 0 });
+    this.#plans.leave(member);
     this.#refuseDeparted();
   }
 

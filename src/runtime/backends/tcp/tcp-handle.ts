@@ -1,5 +1,6 @@
 /** What the ranks of one generation get from their launcher. */
 import type { HostHandle } from "../../comm/index.ts";
+import type { ChoiceDocument } from "../../executor/internal.ts";
 import type { GrowingArena } from "../../memory/index.ts";
 
 /** Whether ranks of a host use its memory: where it is known to be faster, always, or never. */
@@ -15,6 +16,8 @@ export type ChecksumMode = (typeof CHECKSUM_MODES)[number];
 
 export interface TcpHandle extends HostHandle {
   readonly kind: "tcp";
+  /** Tables of choices, the same on all hosts; absent where there are none for tcp. */
+  readonly choices?: ChoiceDocument | undefined;
   /** By which the ranks know each other. Never leaves the way between a launcher and its own ranks. */
   readonly secret: string;
   /** Of a world of several hosts: what its ranks' secret was drawn from, beside the secret that the hosts share. */
@@ -56,4 +59,9 @@ export interface TcpOptions {
    * was damaged on the way, and does not protect against anybody who changes it: TLS does.
    */
   readonly checksum?: ChecksumMode;
+  /**
+   * Which algorithm serves a collective, by size: this machine's own tables (`chorale tune`) by default, `"shipped"` for none of them, or
+   * a document of choices. Of several hosts the first one's count for all.
+   */
+  readonly choices?: ChoiceDocument | "shipped";
 }

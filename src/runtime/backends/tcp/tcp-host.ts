@@ -8,19 +8,23 @@ import { type FlightDump, flightDump, type HostSpec } from "../../comm/index.ts"
 import { createHostTensors } from "../../hosts/index.ts";
 import { makeOwnFolder, removeOwnFolder } from "../../memory/index.ts";
 import { readFlightLog } from "./flight-log.ts";
-import type { TcpHandle } from "./tcp-handle.ts";
+import { adoptedChoices, worldChoices } from "./tcp-choices.ts";
+import type { TcpHandle, TcpOptions } from "./tcp-handle.ts";
 
 const MEMORY_FOLDER = "/dev/shm";
 const SECRET_BYTES = 32;
 const KIND = "chorale-flight";
+const PUBLISHED = "what the first rank's host published";
 const SALT = /^[0-9a-f]{64}$/;
 
 /** What the launcher knows of ranks that have failed, by their world's folder. */
 const failed = new Map<string, Map<number, string>>();
 
-export function createTcpHost({ ranks, generation, worldSecret }: HostSpec): TcpHandle {
+/** @throws FormatError for tables of choices that are wrong */
+export function createTcpHost({ ranks, generation, worldSecret }: HostSpec, options: TcpOptions = {}): TcpHandle {
+  const choices = worldChoices(options.choices);
   const drawn = randomBytes(SECRET_BYTES).toString("hex");
-  const own = { kind: "tcp", ranks, generation, ...makeFiles(ranks) } as const;
+  const own = { kind: "tcp", ranks, generation, ...(choices && { choices }), ...makeFiles(ranks) } as const;
   if (worldSecret === undefined) return { ...own, secret: drawn };
   return { ...own, salt: drawn, secret: secretOf(worldSecret, generation, drawn) };
 }
@@ -31,20 +35,21 @@ function secretOf(worldSecret: string, generation: number, salt: string): string
 }
 
 /** What other hosts need of it: nothing that must be kept secret. */
-export function publishTcpHost({ ranks, generation, salt }: TcpHandle): object {
+export function publishTcpHost({ ranks, generation, salt, choices }: TcpHandle): object {
   invariant(salt !== undefined, "a tcp world of several hosts has a secret that they share");
-  return { kind: "tcp", ranks, generation, salt };
+  return { kind: "tcp", ranks, generation, salt, ...(choices && { choices }) };
 }
 
 /** Another host's side of what was published. @throws FormatError */
 export function adoptTcpHost(published: unknown, worldSecret: string): TcpHandle {
-  const { kind, ranks, generation, salt } = (published ?? {}) as Partial<Record<string, unknown>>;
+  const { kind, ranks, generation, salt, choices: given } = (published ?? {}) as Partial<Record<string, unknown>>;
   const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0;
   if (kind !== "tcp" || !isCount(ranks) || !isCount(generation) || typeof salt !== "string" || !SALT.test(salt)) {
-    throw new FormatError("what the first rank's host published", "is no world of the tcp backend");
+    throw new FormatError(PUBLISHED, "is no world of the tcp backend");
   }
+  const choices = adoptedChoices(given, PUBLISHED);
   const secret = secretOf(worldSecret, generation, salt);
-  return { kind, ranks, generation, salt, secret, ...makeFiles(ranks) };
+  return { kind, ranks, generation, salt, secret, ...(choices && { choices }), ...makeFiles(ranks) };
 }
 
 /** What the ranks of this host share. */

@@ -2,6 +2,7 @@
 import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
 import { MAX_CONNECTIONS, MAX_TCP_RANKS } from "./capabilities.ts";
+import { isTcpChoices } from "./tcp-choices.ts";
 import { CHECKSUM_MODES, HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
 
@@ -30,6 +31,7 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
     hierarchy: isOneOf(HIERARCHY_MODES),
     sendThread: isOneOf(SEND_THREAD_MODES),
     checksum: isOneOf(CHECKSUM_MODES),
+    choices: isTcpChoices,
   },
   isolations: ["process", "thread"],
   servesPlans: true,
