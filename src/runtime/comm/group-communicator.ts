@@ -42,6 +42,7 @@ import {
   type VOptions,
   type Work,
 } from "./contract.ts";
+import type { CallEpilogue } from "./epilogue.ts";
 import type { ByteExchange, GroupCall, GroupDriver, TensorCall, UncheckedOptions } from "./group-driver.ts";
 import { decodeObject, encodeObject } from "./object-codec.ts";
 import { type CallName, checkOptionNames, NAMED_CALLS, type NamedCall } from "./option-names.ts";
@@ -85,6 +86,18 @@ export interface Extension {
  */
 export let extensionOf: <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E) => E;
 
+/**
+ * An all-reduce with an epilogue, for library extensions.
+ * @returns undefined where the communicator's backend knows none: nothing was done then
+ * @throws what `allReduce` does, UnsupportedError inside a batch
+ */
+export let allReduceWith: (
+  communicator: Communicator,
+  input: Data,
+  options: OutputOptions,
+  epilogue: CallEpilogue,
+) => Work<Tensor> | undefined;
+
 export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements Communicator {
   readonly backend: string;
   readonly group: string;
@@ -120,6 +133,11 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     refuseCalls = (communicator, why) => {
       communicator.#closed ??= why;
       communicator.#direct = false;
+    };
+    allReduceWith = (communicator, data, options, epilogue) => {
+      if (!(#notes in communicator) || communicator.driver.takesEpilogues !== true) return undefined;
+      communicator.#checkOutsideBatch("an all-reduce with an epilogue");
+      return communicator.#issue({ op: "all_reduce", data, options, redop: "sum" }, epilogue);
     };
   }
 
@@ -395,11 +413,13 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   }
 
   /** Checks a call on tensors, and submits it. */
-  #issue<T>(args: Omit<CallArguments, "numRanks" | "rank">): Work<T> {
+  #issue<T>(args: Omit<CallArguments, "numRanks" | "rank">, epilogue?: CallEpilogue): Work<T> {
     this.checkUsable();
     const checked = checkArguments({ ...args, numRanks: this.size, rank: this.rank });
     checkSupported(this.driver.capabilities, checked);
     checkGeneration(checked, this.generation);
+    for (const { operand } of epilogue?.operands ?? [])
+      checkGeneration({ input: operand, output: undefined }, this.generation);
     const { options } = args;
     const { algorithm } = options;
     if (algorithm !== undefined && this.driver.takesAlgorithms !== true) {
@@ -408,7 +428,8 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
         "it chooses by itself: leave it out",
       );
     }
-    const call: TensorCall = { kind: "tensors", ...checked, timeoutMs: this.#timeoutOf(options), algorithm };
+    const timeoutMs = this.#timeoutOf(options);
+    const call: TensorCall = { kind: "tensors", ...checked, timeoutMs, algorithm, epilogue };
     return this.#submit<T>(args.op, call, options);
   }
 

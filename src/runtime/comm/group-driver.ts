@@ -16,6 +16,7 @@ import type {
   RunOptions,
   VOptions,
 } from "./contract.ts";
+import type { CallEpilogue } from "./epilogue.ts";
 import type { NamedCall } from "./option-names.ts";
 import type { PlanCall } from "./plan-call.ts";
 import type { PendingWork, QuickWork } from "./work.ts";
@@ -38,6 +39,8 @@ export interface TensorCall extends CheckedCall {
   readonly timeoutMs: number | undefined;
   /** What is to serve the call. Given to drivers that take it, which check it. Absent: they choose. */
   readonly algorithm: string | undefined;
+  /** What the device does behind the call. Given to drivers that take epilogues alone. */
+  readonly epilogue?: CallEpilogue | undefined;
 }
 export interface BarrierCall {
   readonly kind: "barrier";
@@ -90,6 +93,8 @@ export interface GroupDriver {
   readonly strictWork?: boolean;
   /** Whether calls may say which algorithm serves them. */
   readonly takesAlgorithms?: boolean;
+  /** Whether an all-reduce may have an epilogue. */
+  readonly takesEpilogues?: boolean;
   /** Number of the group's next collective. */
   readonly nextSeq: number;
 

@@ -82,6 +82,7 @@ export {
   type Work,
   type WorkState,
 } from "./contract.ts";
+export type { CallEpilogue, EpilogueKernel, EpilogueOperand } from "./epilogue.ts";
 export {
   callSite,
   decodeFailure,
@@ -99,6 +100,7 @@ export {
   flightDump,
 } from "./flight-record.ts";
 export {
+  allReduceWith,
   type Extension,
   extensionOf,
   GroupCommunicator,

@@ -91,9 +91,13 @@ class HostMemory {
 export interface HostLaunch {
   readonly partBytes: number;
   readonly buffers: readonly LocalBuffers[];
+  /** What the kernel's epilogue is given, by rank. */
+  readonly epilogues?: readonly (readonly bigint[])[];
 }
 
 export interface HostOptions extends CudaOptions {
+  /** Words of the epilogue, from the first on, that are addresses. */
+  readonly epilogueAddresses?: number;
   readonly seed?: number;
   /** Slots of scratch, of a kernel that runs ahead: at most as many as windows would have. */
   readonly slots?: number;
@@ -108,6 +112,7 @@ export class HostRanks {
   readonly #index: number;
   #seed: number;
   readonly #slots: number | undefined;
+  readonly #epilogueAddresses: number;
   readonly #state: readonly number[];
   readonly #abort: number;
   #windows: readonly number[] = [];
@@ -116,7 +121,8 @@ export class HostRanks {
   constructor(plan: ExecutionPlan, kernels: HostKernels, options: HostOptions) {
     this.plan = plan;
     this.#kernels = kernels;
-    const { seed = 1, slots, ...shape } = options;
+    const { seed = 1, slots, epilogueAddresses = 0, ...shape } = options;
+    this.#epilogueAddresses = epilogueAddresses;
     this.#seed = seed;
     this.#slots = slots;
     this.kernel = generateCuda(plan, { threads: 32, unroll: 2, debugTurns: 1_000_000, ...shape });
@@ -167,7 +173,7 @@ export class HostRanks {
     }
     const sizes = this.#sizes;
     const rows = running.map((rank) =>
-      launches.flatMap(({ partBytes, buffers }, i) =>
+      launches.flatMap(({ partBytes, buffers, epilogues }, i) =>
         launchWords(kernel, {
           rank,
           input: BigInt(buffers[rank]!.input),
@@ -178,10 +184,14 @@ export class HostRanks {
           chunkBytes: chunks[i]!,
           sizes,
           windows: this.#windows.map(BigInt),
+          ...(epilogues && { epilogue: epilogues[rank] as readonly bigint[] }),
         }),
       ),
     );
     const size = rows[0]!.length / launches.length;
+    const numWords = kernel.epilogueWords;
+    const windows = ((1n << BigInt(plan.ranks.length)) - 1n) << BigInt(size - numWords - plan.ranks.length);
+    const ofEpilogue = ((1n << BigInt(this.#epilogueAddresses)) - 1n) << BigInt(size - numWords);
     const head = [
       this.#index,
       this.#seed++,
@@ -189,7 +199,7 @@ export class HostRanks {
       rows.length,
       kernel.threads,
       size,
-      ADDRESSES | (-1n << BigInt(size - plan.ranks.length)),
+      ADDRESSES | windows | ofEpilogue,
     ];
     const all = [...head, ...rows.flatMap((row, i) => [kernel.blocks[running[i]!]!, ...row])];
     const wrong = this.#kernels.run(

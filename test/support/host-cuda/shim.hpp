@@ -34,6 +34,7 @@ struct Block {
     unsigned stores[4] = {0, 0, 0, 0}, storeGeneration[4] = {0, 0, 0, 0};
     char* to[32];
     uint4 stored[32];
+    float values[32];
   };
   Warp* warps;
   alignas(16) char shared[4096];
@@ -118,6 +119,16 @@ inline void meetBlocks(unsigned team) {
     while (meeting->generation == generation) shim::giveWay();
 }
 inline bool allOfWarp(bool value) { return shim::vote(value); }
+inline float fromLane(float v, int bits) {
+  auto& warp = shim::current->block->warps[threadIdx.x / 32];
+  warp.values[threadIdx.x % 32] = v;
+  shim::vote(true);
+  const float other = warp.values[threadIdx.x % 32 ^ bits];
+  shim::vote(true);
+  return other;
+}
+inline void prefetch(const char*) {}
+inline float inverseRoot(float v) { return 1.0f / __builtin_sqrtf(v); }
 // What a warp does in one instruction, the last thread to come does for all.
 inline uint4 loadOfLine(const char* at) {
   auto& warp = shim::current->block->warps[threadIdx.x / 32];

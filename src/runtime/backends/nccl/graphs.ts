@@ -32,12 +32,12 @@ export class Recording {
 
   /** @param reachesPeers whether other members' kernels or copies come to the call's buffers */
   add(
-    { arrival, source, target, kind }: Pick<Prepared, "arrival" | "source" | "target" | "kind">,
+    { arrival, source, target, kind, others = [] }: Pick<Prepared, "arrival" | "source" | "target" | "kind" | "others">,
     reachesPeers: boolean,
   ): void {
     this.#kinds.add(kind);
     this.#reachesPeers ||= reachesPeers;
-    for (const storage of [source, target]) if (storage !== undefined) this.#storages.add(storage);
+    for (const storage of [source, target, ...others]) if (storage !== undefined) this.#storages.add(storage);
     if (arrival.lane.kind !== "collective") return;
     this.#numCollectives++;
     const { call, count, hash } = arrival.print;

@@ -27,6 +27,7 @@ import {
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import { CopyServing, copiesOf } from "./copy-serving.ts";
+import { type EpilogueSlot, GroupEpilogues } from "./epilogue-slot.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { GroupCopies } from "./group-copies.ts";
 import type { KernelRoom } from "./kernel-room.ts";
@@ -110,9 +111,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly choices: Choices | undefined;
   readonly #parts: GroupPlansParts;
   readonly #ranges = new Map<number, readonly Range[]>();
+  /** Of calls with an epilogue, by its name too. */
+  readonly #rangesOfEpilogues = new Map<string, readonly Range[]>();
   readonly #named = new Map<string, NamedPlan>();
   readonly #programs = new Map<string, PlanSlot>();
   readonly #slots = new Map<CallKind, PlanSlot>();
+  readonly epilogues: GroupEpilogues;
   /** Slots that made room: members may still be running them until all have met. */
   readonly #retired: PlanSlot[] = [];
   #told: ToldBuffers | undefined;
@@ -128,20 +132,26 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#parts = parts;
     this.member = parts.member;
     this.choices = parts.choices;
+    const { rank, queue } = parts;
+    this.epilogues = new GroupEpilogues({
+      device: rank.at.device,
+      isBusy: () => rank.endings.runsBeside(queue),
+      tell: (words, target) => this.tell(words, target),
+      newKind: () => this.#newKind(),
+    });
   }
 
   /** The plan that serves a call, if one does. All members ask the same and get the same answer. */
   serving(asked: PlannedCall): Serving | undefined {
     const { choices } = this;
     const { size } = this.#parts;
-    const { op, dtype, part, redop, root } = asked;
+    const { op, dtype, part, redop, root, epilogue } = asked;
     if (choices === undefined || size === 1 || part === 0) return undefined;
     const key = packCall(op, dtype, redop, 0) + root * ROOTS;
-    let ranges = this.#ranges.get(key);
-    if (ranges === undefined) {
-      ranges = isServed(op) ? this.#rangesOf(op as CollectiveName, dtype) : [];
-      this.#ranges.set(key, ranges);
-    }
+    const ranges =
+      epilogue === undefined
+        ? this.#knownRanges(this.#ranges, key, op, dtype)
+        : this.#knownRanges(this.#rangesOfEpilogues, `${key} ${epilogue.name}`, op, dtype);
     if (ranges.length === 0) return undefined;
     const bytes = reportedCount(op as CollectiveName, size, part) * sizeOf(dtype);
     if (choices.isHeard) choices.choose(op as CollectiveName, dtype, bytes);
@@ -158,7 +168,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   named(asked: PlannedCall, label: string): Serving | undefined {
     const { choices } = this;
     const { size } = this.#parts;
-    const { op, dtype, part, redop, root } = asked;
+    const { op, dtype, part, redop, root, epilogue } = asked;
     if (choices === undefined || !isServed(op)) {
       const accepted =
         choices === undefined ? "nothing: NCCL serves every call" : "nothing: NCCL serves this operation";
@@ -168,7 +178,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const bytes = reportedCount(collective, size, part) * sizeOf(dtype);
     const choice = choices.named(collective, dtype, bytes, label);
     if (choice.served.kind === "kernel" || size === 1 || part === 0) return undefined;
-    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root}`;
+    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${epilogue?.name}`;
     let named = this.#named.get(key);
     if (named === undefined) {
       named = { ...this.#planOf(choice, asked), servings: new Map() };
@@ -224,11 +234,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
 
   kindsNow({ kinds, arrivals }: Entry): readonly CallKind[] {
     if (!kinds.some((kind) => this.#slots.get(kind)?.takesRest() === true)) return kinds;
-    return arrivals.map(({ print }) => kindOf(print.call, print.count >>> 0));
+    const ofNccl = arrivals.map(({ print }) => kindOf(print.call, print.count >>> 0));
+    return [...ofNccl, ...kinds.filter((kind) => this.epilogues.get(kind) !== undefined)];
   }
 
   mayOpen(kinds: readonly CallKind[]): boolean {
-    return kinds.every((kind) => this.#slots.get(kind)?.mayOpen !== false);
+    return kinds.every((kind) => this.#openable(kind)?.mayOpen !== false);
   }
 
   /**
@@ -237,13 +248,21 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
    */
   open(kinds: readonly CallKind[], target: CallTarget): boolean {
     for (const kind of kinds) {
-      const slot = this.#slots.get(kind);
+      const slot = this.#openable(kind);
       if (slot === undefined) continue;
       const goesOn = slot.open(target);
       if (!slot.isSettled) this.#parts.queue.firstCalls.forget(kind);
       if (!goesOn) return false;
     }
     return true;
+  }
+
+  #openable(kind: CallKind): PlanSlot | EpilogueSlot | undefined {
+    return this.#slots.get(kind) ?? this.epilogues.get(kind);
+  }
+
+  #newKind(): CallKind {
+    return FIRST_PLAN_KIND - this.#numKinds++;
   }
 
   mayLoad({ kernel }: PlanSlot): boolean {
@@ -325,6 +344,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   close(): void {
     for (const slot of this.#slots.values()) slot.close();
     this.#slots.clear();
+    this.epilogues.close();
     this.#retired.length = 0;
     this.#copies?.close();
     this.#told?.close();
@@ -333,11 +353,15 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     this.#parts.room.release(this);
   }
 
+  #kernelOf(plan: ExecutionPlan, shape: KernelShape) {
+    const { at, settings } = this.#parts.rank;
+    return kernelFor(plan, at.device.info, shape, settings.interprocess);
+  }
+
   #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {
-    const { rank } = this.#parts;
-    const kernelOf = (one: KernelShape) => kernelFor(plan, rank.at.device.info, one, rank.settings.interprocess);
+    const kernelOf = (one: KernelShape) => this.#kernelOf(plan, one);
     const kernel = kernelOf(shape);
-    const kind = FIRST_PLAN_KIND - this.#numKinds++;
+    const kind = this.#newKind();
     // Kernels of other groups may leave no room for a block of many threads, or for clusters of blocks.
     const isSmallest = kernel.threads <= FEWEST_BLOCK_THREADS && kernel.blocksPerStrand === 1;
     const threads = Math.min(kernel.threads, FEWEST_BLOCK_THREADS);
@@ -345,6 +369,15 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const slot = new PlanSlot(this, { kind, plan, dtype: shape.dtype, kernel, maxBytes, isReplaceable, smaller });
     this.#slots.set(kind, slot);
     return slot;
+  }
+
+  #knownRanges<K>(known: Map<K, readonly Range[]>, key: K, op: PlannedCall["op"], dtype: DType): readonly Range[] {
+    let ranges = known.get(key);
+    if (ranges === undefined) {
+      ranges = isServed(op) ? this.#rangesOf(op as CollectiveName, dtype) : [];
+      known.set(key, ranges);
+    }
+    return ranges;
   }
 
   #rangesOf(op: CollectiveName, dtype: DType): readonly Range[] {
@@ -385,14 +418,16 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     choice: Choice,
     { plan, worksInPlace }: ServingPlan,
     kernelShape: Omit<KernelShape, "dtype" | "op">,
-    { dtype, redop }: PlannedCall,
+    { dtype, redop, epilogue }: PlannedCall,
     maxBytes: number,
   ): SlotServing {
     if (choice.served.shape?.copies === true) return this.#copyServing(choice, plan);
     const { rank } = this.#parts;
     const carrier = redop === undefined ? (CARRIERS[sizeOf(dtype)] ?? dtype) : dtype;
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
-    const slot = this.#slot(plan, shape, maxBytes, true);
+    // Among processes, what a kernel reaches may be a copy of the call's buffers: what is behind it cannot be part of it.
+    const fuses = epilogue !== undefined && !this.#kernelOf(plan, shape).shiftsAddresses;
+    const slot = this.#slot(plan, fuses ? { ...shape, epilogue } : shape, maxBytes, true);
     return new PlanServing({
       slot,
       choice,
@@ -447,7 +482,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const which = isReplaceable ? 0 : 1;
     let slot = this.#meetings[which];
     if (slot === undefined) {
-      const kind = FIRST_PLAN_KIND - this.#numKinds++;
+      const kind = this.#newKind();
       slot = new PlanSlot(this, { kind, ...meetingOf(this.#parts.size), dtype: "u8", maxBytes: 0, isReplaceable });
       this.#meetings[which] = slot;
       this.#slots.set(kind, slot);

@@ -28,7 +28,7 @@ it("gives the queue objects of one form for barriers, broadcasts and all-reduces
   const { given, issuer } = issuerOf();
   const none: readonly never[] = [];
   const common = { dtype: "f32", count: 5, send: 2 ** 41, recv: 2 ** 42, root: 0, redop: 0 } as const;
-  const counts = { counts: none, sendCounts: none, recvCounts: none, plan: undefined };
+  const counts = { counts: none, sendCounts: none, recvCounts: none, plan: undefined, step: undefined };
   const arrival = new LastCall().first(context, "all_reduce", "f32", 5, "sum", 0);
   const call = { op: "all_reduce", ...common, ...counts } as const;
   issuer.push(partsOfCall(call, arrival, [kindOf(arrival.print.call, 5)], undefined, undefined, "result", 20), {});

@@ -8,15 +8,15 @@ import type { NcclContext } from "./nccl-context.ts";
 import { Entry, type EntryParts, meetingOf, partsOfCall } from "./nccl-entry.ts";
 import { ObjectExchange } from "./objects.ts";
 import { PreMulSumOperators, scaleOnHost } from "./pre-mul-sum.ts";
-import { kindOf, type PrepareContext, type Prepared } from "./prepare.ts";
+import { kindOf, kindsOf, type PrepareContext, type Prepared } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 
 const NONE: readonly never[] = Object.freeze([]);
 
 /** The tensors' memory that calls read and write. */
 function storagesOf(calls: readonly Prepared[]): readonly DeviceStorage[] {
-  const all = calls.flatMap(({ source, target }) => [source, target]).filter((storage) => storage !== undefined);
-  return [...new Set(all)];
+  const all = calls.flatMap(({ source, target, others = NONE }) => [source, target, ...others]);
+  return [...new Set(all.filter((storage) => storage !== undefined))];
 }
 
 const NO_BYTES = new Uint8Array(0);
@@ -74,14 +74,16 @@ export class CallIssuer {
       first.scalar === undefined &&
       first.staged.every(({ after }) => after === undefined);
     const finish = calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? []));
-    if (isAlone && finish.length === 0 && !first.pairs?.length && members.length === 0) {
+    const isPlain = isAlone && finish.length === 0 && !first.pairs?.length && first.stepKind === undefined;
+    if (isPlain && members.length === 0) {
       const { call, arrival, kind, source, target, result, sizeBytes } = first;
       return this.push(partsOfCall(call, arrival, [kind], source, target, result, sizeBytes), deadline, op);
     }
     const parts: EntryParts = {
       op: first?.op ?? "barrier",
       arrivals: calls.flatMap((one) => (one.pairs === undefined ? one.arrival : [one.arrival, ...one.pairs])),
-      kinds: calls.map((one) => one.kind),
+      // Sends and receives, whose kinds stand for them in order, have no epilogues.
+      kinds: calls.flatMap(kindsOf),
       storages: storagesOf(calls),
       ...(isAlone ? { single: first.call } : { run: (comm) => this.runCalls(calls, comm, grouped) }),
       // Of several calls none has a plan.
@@ -135,6 +137,7 @@ export class CallIssuer {
       sendCounts: NONE,
       recvCounts: NONE,
       plan: undefined,
+      step: undefined,
     };
     const arrival = this.#sequence.collective(packCall("barrier", undefined, undefined, 0), 0, 0);
     return {

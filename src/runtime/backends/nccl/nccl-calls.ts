@@ -4,7 +4,7 @@
  */
 import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
 import { NCCL_DTYPE, NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
-import type { WireOp } from "../../comm/index.ts";
+import type { EpilogueKernel, WireOp } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
 import type { LaunchEnds } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
@@ -26,6 +26,15 @@ export interface NcclCall {
   readonly recvCounts: readonly number[];
   /** What serves the call in NCCL's place. */
   readonly plan?: CallServer | undefined;
+  /** What is to be done behind it, on the stream; a plan that serves the call sees to it itself. */
+  readonly step?: CallStep | undefined;
+}
+
+/** The epilogue of one call. */
+export interface CallStep {
+  readonly words: readonly bigint[];
+  /** Puts it on the stream, as a kernel of its own. @param result address of what the call gave */
+  launch(stream: CudaStream, result: number): void;
 }
 
 /** Something that may serve a call in NCCL's place. */
@@ -57,6 +66,8 @@ export interface PlannedCall {
   readonly redop: NamedReduceOp | undefined;
   /** Of a rooted collective; 0 of others. */
   readonly root: number;
+  /** What a plan's kernel should do behind it, where it can. */
+  readonly epilogue?: EpilogueKernel | undefined;
 }
 
 /** What says which plan serves a call, if one does. All members ask the same and get the same answer. */
@@ -79,6 +90,8 @@ export interface CallTarget {
   readonly pairAddress?: ((address: number) => number) | undefined;
   /** Where a kernel writes that it has ended, of the one launch that is the last of its call. */
   readonly ends?: LaunchEnds | undefined;
+  /** Waits until NCCL has put its last call on the stream. */
+  readonly untilAccepted: () => void;
   /** Copies on the stream, for the part that a rank keeps to itself. */
   readonly copy: (to: number, from: number, sizeBytes: number) => void;
 }
@@ -123,8 +136,17 @@ export function inGroup({ api }: NcclLibrary, fn: () => number): number {
 const OF_PAIRS: ReadonlySet<WireOp> = new Set(["send", "recv", "all_to_all", "all_to_all_v", "gather", "scatter"]);
 
 /** Issues the call. Nothing is issued for a count of 0. @returns NCCL's first status that is not success, or success */
-export function issue(given: NcclCall, target: CallTarget): number {
-  if (given.plan?.launch(given, target) === true) return NCCL_RESULT.success;
+export function issue(call: NcclCall, target: CallTarget): number {
+  if (call.plan?.launch(call, target) === true) return NCCL_RESULT.success;
+  const status = issueToNccl(call, target);
+  const { step } = call;
+  if (step === undefined || (status !== NCCL_RESULT.success && status !== NCCL_RESULT.inProgress)) return status;
+  target.untilAccepted();
+  step.launch(target.owner, call.recv);
+  return status;
+}
+
+function issueToNccl(given: NcclCall, target: CallTarget): number {
   const { pairAddress } = target;
   const call =
     pairAddress === undefined || !OF_PAIRS.has(given.op)

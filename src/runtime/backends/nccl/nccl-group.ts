@@ -42,7 +42,15 @@ import { type EntryParts, meetingOf } from "./nccl-entry.ts";
 import { PairCalls } from "./pair-calls.ts";
 import { PairMail } from "./pair-mail.ts";
 import { prepareRun } from "./plan-run.ts";
-import { LastCall, makesMemory, type PrepareContext, type Prepared, prepareCall, prepareQuickly } from "./prepare.ts";
+import {
+  kindsOf,
+  LastCall,
+  makesMemory,
+  type PrepareContext,
+  type Prepared,
+  prepareCall,
+  prepareQuickly,
+} from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import { opened, splitting } from "./regroup.ts";
 
@@ -55,6 +63,7 @@ export class NcclGroup implements GroupDriver {
   readonly capabilities: Capabilities;
   readonly strictWork: boolean;
   readonly takesAlgorithms: boolean;
+  readonly takesEpilogues = true;
   readonly issuer: CallIssuer;
   readonly sequence: CallSequence;
   readonly #rank: NcclContext;
@@ -90,6 +99,7 @@ export class NcclGroup implements GroupDriver {
       registers: rank.settings.registrations !== undefined,
       dtypes: new Set(rank.settings.capabilities.dtypes),
       plans: parts.plans.choices === undefined ? undefined : parts.plans,
+      epilogues: parts.plans.epilogues,
       quick: new LastCall(),
     };
     this.#batched = { ...this.#context, plans: undefined };
@@ -290,7 +300,11 @@ export class NcclGroup implements GroupDriver {
 
   #prepare(call: GroupCall, context = this.#context): Prepared {
     if (call.kind === "barrier") return this.issuer.barrier();
-    return prepareCall(context, call.call.op, call, { ...call.call, algorithm: call.algorithm });
+    return prepareCall(context, call.call.op, call, {
+      ...call.call,
+      algorithm: call.algorithm,
+      epilogue: call.epilogue,
+    });
   }
 
   #prepareAll(calls: readonly GroupCall[]): readonly Prepared[] {
@@ -324,7 +338,7 @@ export class NcclGroup implements GroupDriver {
     const prepared = this.#prepare(call);
     const { op, staged } = prepared;
     for (const { finish } of staged) finish?.(false);
-    this.#checkWarm(prepared.kind, op);
+    for (const kind of kindsOf(prepared)) this.#checkWarm(kind, op);
     if (prepared.scalar !== undefined && this.#context.size === 1) {
       throw new UnsupportedError(
         "preMulSum in a graph of a group of one",
@@ -382,7 +396,8 @@ export class NcclGroup implements GroupDriver {
 
   /** Refuses calls that no graph can hold. */
   #checkRecordable(checked: TensorCall, { op }: TensorCall["call"]): void {
-    checkOnDevice(op, [checked.input, checked.output]);
+    const others = checked.epilogue?.operands.map(({ operand }) => operand) ?? [];
+    checkOnDevice(op, [checked.input, checked.output, ...others]);
     if (makesMemory(checked)) throw withoutOutput(op);
   }
 }

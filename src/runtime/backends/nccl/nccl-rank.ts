@@ -85,6 +85,7 @@ export class NcclRank implements NcclContext {
         rank: control.member,
         size: ranks.length,
         pairAddress: registrations?.pairAddress,
+        untilAccepted: () => queue.handle.untilAccepted(),
         copy: (to, from, sizeBytes) => {
           this.at.device.call("cuMemcpyDtoDAsync_v2", "own part", to, from, sizeBytes, stream.handle);
         },

@@ -40,15 +40,19 @@ export class PlanServing extends SlotServing<PlanServingParts, ToldCall> {
   }
 
   protected put(call: NcclCall, loaded: LoadedPlan, target: CallTarget): void {
-    const { dtype, count, send, recv } = call;
+    const { dtype, count, send, recv, step } = call;
     const { told } = this.its;
     const part = count * sizeOf(dtype);
     const output = told === undefined ? this.#outputOf(call) : this.described(call).output;
-    // What is told to the host is the end of the launch: something may be behind it.
-    const ends = output === recv ? target.ends : undefined;
+    const hasStep = step !== undefined && loaded.kernel.epilogueWords > 0;
+    if (hasStep) loaded.epilogue = step.words;
+    // What is told to the host is the end of the launch: something may be behind it. A step reads the result where it is.
+    const ends = hasStep || (step === undefined && output === recv) ? target.ends : undefined;
     if (told === undefined) loaded.launch(target.owner, send, output, part, ends);
     else launchReaching(told, loaded, part, { ...target, ends });
-    if (output !== recv) target.copy(recv, output, part * this.#parts[1]);
+    if (step === undefined) {
+      if (output !== recv) target.copy(recv, output, part * this.#parts[1]);
+    } else if (!hasStep) step.launch(target.owner, output);
   }
 
   protected describe(call: NcclCall): ToldCall {

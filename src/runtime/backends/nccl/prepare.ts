@@ -12,6 +12,7 @@ import { described } from "../../../core/internal.ts";
 import { NCCL_REDOP } from "../../../foreign/nccl/index.ts";
 import {
   asTensor,
+  type CallEpilogue,
   type CheckedCall,
   type Data,
   type Operand,
@@ -22,7 +23,8 @@ import {
 import type { CudaStream, DeviceStorage, RankDevice } from "../../device/index.ts";
 import { usableAddress } from "../../device/internal.ts";
 import { type Arrival, type CallKind, type CallSequence, type Extras, IN_PLACE } from "../../progress/index.ts";
-import type { CallPlans, NcclCall, Serving } from "./nccl-calls.ts";
+import type { GroupEpilogues } from "./epilogue-slot.ts";
+import type { CallPlans, CallStep, NcclCall, Serving } from "./nccl-calls.ts";
 import { type EntryParts, partsOfCall } from "./nccl-entry.ts";
 import { freshOperand, type Staged, stage } from "./staging.ts";
 
@@ -55,12 +57,20 @@ export interface Prepared {
   /** Of a PreMulSum, whose operator needs the open communicator. */
   readonly scalar: number | bigint | undefined;
   readonly staged: readonly Staged[];
+  /** The kind of its epilogue, of a call that has one. */
+  readonly stepKind?: CallKind | undefined;
   /** Memory of device tensors that it reads and writes. */
   readonly source: DeviceStorage | undefined;
   readonly target: DeviceStorage | undefined;
+  /** Of device tensors of its epilogue. */
+  readonly others?: readonly DeviceStorage[];
   readonly result: Tensor | undefined;
   readonly sizeBytes: number;
 }
+
+/** All that has to be ready for a call. */
+export const kindsOf = ({ kind, stepKind }: Prepared): readonly CallKind[] =>
+  stepKind === undefined ? [kind] : [kind, stepKind];
 
 export interface PrepareContext {
   readonly at: RankDevice;
@@ -74,6 +84,8 @@ export interface PrepareContext {
   readonly dtypes: ReadonlySet<DType>;
   /** What may serve calls in NCCL's place; nothing does in batches, which NCCL runs as one. */
   readonly plans: CallPlans | undefined;
+  /** Where epilogues are. */
+  readonly epilogues: GroupEpilogues;
   /** The call that was prepared quickly last. */
   readonly quick: LastCall;
 }
@@ -144,9 +156,10 @@ export function prepareCall(
   context: PrepareContext,
   op: OperationName,
   checked: CheckedCall,
-  extras: Extras & { readonly algorithm?: string | undefined },
+  extras: Extras & { readonly algorithm?: string | undefined; readonly epilogue?: CallEpilogue | undefined },
 ): Prepared {
   const { at, stream, rank, size, plans } = context;
+  const { epilogue } = extras;
   const { call, input } = checked;
   const root = extras.root ?? 0;
   const { reads, writes } = rolesOf(call);
@@ -168,12 +181,23 @@ export function prepareCall(
     for (const operand of [from, to]) refuseUnregistered(context, operand?.storage);
     const part = agreedCount(call);
     const { redop, algorithm } = extras;
+    const fused = epilogue?.fuses === true ? epilogue.kernel : undefined;
+    const asked = {
+      op,
+      dtype: call.dtype,
+      part,
+      redop: typeof redop === "object" ? undefined : redop,
+      root,
+      epilogue: fused,
+    };
     const plan =
       plans === undefined || typeof redop === "object"
         ? undefined
         : algorithm === undefined
-          ? plans.serving({ op, dtype: call.dtype, part, redop, root })
-          : plans.named({ op, dtype: call.dtype, part, redop, root }, algorithm);
+          ? plans.serving(asked)
+          : plans.named(asked, algorithm);
+    const output = to?.address ?? from?.address ?? 0;
+    const step = epilogue && stepOf(epilogue, call.dtype, context, output, bring);
     const inPlace = context.registers && op === "all_reduce" && part > 0 && from?.address === to?.address;
     const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
@@ -186,21 +210,24 @@ export function prepareCall(
         dtype: input.dtype,
         count: part,
         send: from?.address ?? to?.address ?? 0,
-        recv: to?.address ?? from?.address ?? 0,
+        recv: output,
         root: extras.peer ?? root,
         redop: typeof redop === "string" ? (NCCL_REDOP[redop] ?? 0) : 0,
         counts: extras.counts ?? [],
         sendCounts: extras.sendCounts ?? [],
         recvCounts: extras.recvCounts ?? [],
         plan,
+        step: step?.call,
       },
       arrival,
       pairs,
       kind: plan?.kinds[0] ?? kindOf(arrival.print.call, part, extras.peer),
+      stepKind: step?.kind,
       scalar: typeof redop === "object" ? redop.scalar : undefined,
       staged,
       source: from?.storage,
       target: to?.storage,
+      others: step?.storages ?? NONE,
       result: op === "send" ? undefined : (to?.tensor ?? asTensor(checked.output ?? input)),
       sizeBytes: reportedCount(op, size, part) * sizeOf(call.dtype),
     };
@@ -208,6 +235,27 @@ export function prepareCall(
     for (const { finish } of staged) finish?.(false);
     throw error;
   }
+}
+
+/** What is behind the call: its buffers brought to the device, and how it is put there as a kernel of its own. */
+function stepOf(
+  { kernel, operands, words, mostBlocks }: CallEpilogue,
+  dtype: DType,
+  { epilogues }: PrepareContext,
+  output: number,
+  bring: (operand: Operand, use: { reads: boolean; writes: boolean }) => Staged,
+) {
+  const slot = epilogues.of(kernel, dtype);
+  const staged = operands.map(({ operand, reads, writes }) => bring(operand, { reads, writes }));
+  const given = words(
+    output,
+    staged.map(({ address }) => address),
+  );
+  const call: CallStep = {
+    words: given,
+    launch: (stream, result) => slot.loaded?.launch(stream, result, given, mostBlocks),
+  };
+  return { kind: slot.kind, call, storages: staged.flatMap(({ storage }) => storage ?? []) };
 }
 
 /** @throws InvalidArgumentError for memory that NCCL does not know where it knows that of other ranks: they would hang */
@@ -298,6 +346,7 @@ export function prepareQuickly(
     sendCounts: NONE,
     recvCounts: NONE,
     plan,
+    step: undefined,
   };
   return partsOfCall(call, arrival, kinds, source, target, output, largest.sizeBytes);
 }

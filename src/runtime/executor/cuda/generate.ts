@@ -6,10 +6,12 @@
 import { type ExecutionPlan, shapeOf } from "../../../authoring/plan/index.ts";
 import { requireShape } from "../../../authoring/verifier/index.ts";
 import { type DType, InvalidArgumentError, isLegal, sizeOf, UnsupportedError } from "../../../core/index.ts";
+import type { EpilogueKernel } from "../../comm/index.ts";
 import { sendsPackets } from "../cpu/lower.ts";
 import { reductionDepth } from "../cpu/reduction-depth.ts";
 import { type BufferReach, reachOf } from "./buffer-reach.ts";
 import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
+import { EPILOGUE_BEGINNING, EPILOGUE_END, epilogueSource } from "./kernel-epilogue.ts";
 import {
   BLOCK_WORDS,
   COUNTER_STRIDE,
@@ -76,6 +78,8 @@ export interface CudaOptions {
    * by default.
    */
   readonly interprocess?: boolean;
+  /** What a rank's blocks do with its output when it is complete. */
+  readonly epilogue?: EpilogueKernel;
 }
 
 /** A kernel's source, and what its launch needs. */
@@ -106,6 +110,8 @@ export interface GeneratedKernel {
   readonly reached: readonly BufferReach[];
   /** A launch says what to add to the addresses that peers tell. */
   readonly shiftsAddresses: boolean;
+  /** Words that a launch gives the epilogue, the last of its parameter. */
+  readonly epilogueWords: number;
 }
 
 export const KERNEL_ENTRY = "chorale_plan";
@@ -126,7 +132,13 @@ const DEFAULT_THREADS = 256;
  * blocks // [16, 16]
  */
 export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
-  const { dtype, threads = DEFAULT_THREADS, blocksPerMultiprocessor = 1, blocksPerStrand: team = 1 } = options;
+  const {
+    dtype,
+    threads = DEFAULT_THREADS,
+    blocksPerMultiprocessor = 1,
+    blocksPerStrand: team = 1,
+    epilogue,
+  } = options;
   requireShape(plan);
   const ops = kernelOps(plan, options);
   const numRanks = plan.ranks.length;
@@ -134,11 +146,12 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const hasLines = format === "lines" || format === "sheets";
   const window = windowLayout(plan);
   const most = (of: (rank: RankSteps) => number) => Math.max(0, ...ranks.map(of));
+  const numBarriers = most(({ lowered }) => lowered.barriers.length);
   const state = stateLayout({
     numBlocks: team * most(({ strands }) => strands.length),
     numCounters: most(({ lowered }) => lowered.numCounters),
     numSemaphores: most(({ lowered }) => lowered.semaphores.length),
-    numBarriers: most(({ lowered }) => lowered.barriers.length),
+    numBarriers: numBarriers + (epilogue === undefined ? 0 : 1),
   });
   const isReaching = ranks.map(({ strands }) => strands.some((steps) => steps.some(reachesBuffers)));
   const reaches = isReaching.includes(true);
@@ -188,20 +201,23 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       // Groups of strands cut their ranges at multiples of it.
       GRANULE: exact ? Math.max(sizeOf(dtype), usesPackets ? 4 : 1) : 16,
       ...layoutConstants(window, state),
+      // Its blocks meet where those of one more barrier of the plan would.
+      ...(epilogue === undefined ? {} : { STATE_EPILOGUE: state.barriers + 2 * numBarriers }),
     }),
     ...(team === 1 ? [] : ["#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)"]),
     PRIMITIVES,
     ...(team === 1 ? [] : [TEAM_MEETING]),
-    launchStruct(numRanks, shiftsAddresses),
+    launchStruct(numRanks, shiftsAddresses, epilogue?.numWords ?? 0),
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
     shiftsAddresses ? PRELUDE.meetingOfProcesses : PRELUDE.meeting,
     ...(runsAhead ? [waitsFor(ranks), PRELUDE.slots] : []),
     PRELUDE.shares,
-    PRELUDE.moves,
+    `${PRELUDE.units}\n\n${PRELUDE.moves}`,
     ...(format === undefined ? [] : [PRELUDE[format]]),
     ...numbers.tables,
     ...bodies,
+    ...(epilogue === undefined ? [] : [epilogueSource(epilogue, parts)]),
     kernel(ranks, shapes, {
       meets,
       // A rank in which a strand meets the others ends no launch before they have begun it.
@@ -217,6 +233,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       numSlots,
       team,
       first: writers[0]?.first,
+      hasEpilogue: epilogue !== undefined,
     }),
   ];
   return {
@@ -236,6 +253,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     reachesBuffers: reaches,
     reached: reachOf(ranks),
     shiftsAddresses,
+    epilogueWords: epilogue?.numWords ?? 0,
   };
 }
 
@@ -378,12 +396,13 @@ interface KernelEnds {
   readonly team: number;
   /** What loads that which all strands pack first. */
   readonly first: string | undefined;
+  readonly hasEpilogue: boolean;
 }
 
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team, first }: KernelEnds,
+  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team, first, hasEpilogue }: KernelEnds,
 ): string {
   const block = team === 1 ? "strand" : "block";
   const lines = [
@@ -395,6 +414,7 @@ function kernel(
     ...(meetsWhen === undefined ? [] : [`  if (${meetsWhen}) meetAfterResize(L, launch);`]),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", `  if (${block} == 0) greet(L, launch);`] : []),
     ...(runsAhead ? [`  if (${block} == 0) tellBegun(L, rank, launch);`] : []),
+    ...(hasEpilogue ? EPILOGUE_BEGINNING : []),
     `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,
   ];
   const more = `${meets ? ", buffers" : ""}${first === undefined ? "" : ", first"}`;
@@ -434,7 +454,8 @@ function kernel(
           `  if (${block} == 0) meetRanks(L, launch, buffers);`,
         ]
       : []),
-    parts ? "  partRanks(L, gridDim.x, launch, told);" : "  tellEnd(L, blockIdx.x, gridDim.x, told);",
+    ...(hasEpilogue ? EPILOGUE_END : []),
+    parts && !hasEpilogue ? "  partRanks(L, gridDim.x, launch, told);" : "  tellEnd(L, blockIdx.x, gridDim.x, told);",
     "}",
   );
   return lines.join("\n");

@@ -7,6 +7,7 @@ export { type BufferReach, bufferBytes } from "./buffer-reach.ts";
 export type { GeneratedKernel } from "./generate.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan } from "./loaded-plan.ts";
 export { LocalCopy, type LocalCopyShape } from "./local-copy.ts";
+export { LoneEpilogue } from "./lone-epilogue.ts";
 export { meetingOf } from "./meeting.ts";
 export { PlanCopies, usesPortsAlone } from "./plan-copies.ts";
 export { FEWEST_BLOCK_THREADS, untunedShape } from "./untuned-shape.ts";

@@ -84,7 +84,7 @@ export const END_WORDS = 8;
 
 /**
  * Words of 8 bytes of the kernel's one parameter, in order. The window of every rank follows, and where launches shift addresses what
- * to add to those that each rank tells of its input, then of its output.
+ * to add to those that each rank tells of its input, then of its output, and last the words of an epilogue.
  */
 export const LAUNCH_WORDS = [
   "input",
@@ -106,10 +106,12 @@ export const LAUNCH_WORDS = [
 export type LaunchWord = (typeof LAUNCH_WORDS)[number];
 
 /** The parameter's type in the generated source. */
-export function launchStruct(numRanks: number, shiftsAddresses: boolean): string {
+export function launchStruct(numRanks: number, shiftsAddresses: boolean, numEpilogueWords: number): string {
   const shifts = `
   i64 inputShift[${numRanks}];   // what to add to addresses that a rank tells of its buffers
   i64 outputShift[${numRanks}];`;
+  const epilogue = `
+  i64 epilogue[${numEpilogueWords}];     // what the epilogue is given`;
   return `struct Launch {
   char* input;          // this rank's buffers
   char* output;
@@ -126,6 +128,6 @@ export function launchStruct(numRanks: number, shiftsAddresses: boolean): string
   u64 scalar;           // what preMulSum multiplies with, as bits of a Wide
   i64 rank;
   u32* done;            // END_WORDS words in which the end of this launch is told to the host; null: nobody asks
-  char* window[${numRanks}];      // of every rank, as this device reaches it${shiftsAddresses ? shifts : ""}
+  char* window[${numRanks}];      // of every rank, as this device reaches it${shiftsAddresses ? shifts : ""}${numEpilogueWords === 0 ? "" : epilogue}
 };`;
 }

@@ -71,6 +71,8 @@ interface LaunchValues {
   readonly sizes: WindowSizes;
   /** Of every rank. */
   readonly windows: readonly bigint[];
+  /** What the epilogue is given: nothing yet, unless told. */
+  readonly epilogue?: readonly bigint[];
 }
 
 const WORD_AT = Object.fromEntries(LAUNCH_WORDS.map((name, i) => [name, 2 * i])) as Readonly<
@@ -105,7 +107,8 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     done: 0n,
   };
   const shifts = kernel.shiftsAddresses ? values.windows.flatMap(() => [0n, 0n]) : [];
-  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows, ...shifts];
+  const epilogue = values.epilogue ?? Array.from({ length: kernel.epilogueWords }, () => 0n);
+  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows, ...shifts, ...epilogue];
 }
 
 /**
@@ -114,6 +117,7 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
  * @returns whether any has changed
  */
 export function writeShifts(halves: Uint32Array, shifts: readonly number[]): boolean {
+  // Of every rank a window stands before them.
   const first = LAUNCH_WORDS.length + shifts.length / 2;
   let changed = false;
   for (let i = 0; i < shifts.length; i++) {

@@ -51,7 +51,7 @@ const ABORT_AT = 4 * END_WORDS;
 /** How a plan becomes a kernel: see `CudaOptions`. */
 export type KernelShape = Pick<
   CudaOptions,
-  "dtype" | "op" | "threads" | "unroll" | "packets" | "prefersLines" | "blocksPerStrand" | "debugTurns"
+  "dtype" | "op" | "threads" | "unroll" | "packets" | "prefersLines" | "blocksPerStrand" | "debugTurns" | "epilogue"
 >;
 
 /**
@@ -289,6 +289,18 @@ export class LoadedPlan {
    */
   set shifts(shifts: readonly number[]) {
     if (writeShifts(this.#halves, shifts)) this.#graphs.forget();
+  }
+
+  /** What launches give the kernel's epilogue from now on. */
+  set epilogue(words: readonly bigint[]) {
+    const all = (this.#args as KernelArguments).words(0);
+    const first = all.length - this.kernel.epilogueWords;
+    let changed = false;
+    for (let i = 0; i < words.length; i++) {
+      changed ||= all[first + i] !== words[i];
+      all[first + i] = words[i] as bigint;
+    }
+    if (changed) this.#graphs.forget();
   }
 
   /** Of a launch of no bytes: those that a size decides are written when it is launched. */

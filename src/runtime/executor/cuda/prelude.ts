@@ -159,17 +159,21 @@ __device__ __forceinline__ void tellEnd(const Launch& L, u32 block, u32 numBlock
   if (numBlocks <= END_WORDS) tellHost(L, block, numBlocks, told);
   else if (isLastBlock(L, numBlocks)) tellHost(L, 0, 1, told);
 }
-// The last block of the rank to end tells the peers, and waits for them: they may still use this rank's buffers.
-__device__ inline void partRanks(const Launch& L, u32 numBlocks, u32 flag, u32 told) {
-  if (threadIdx.x != 0) return;
-  fenceSystem();
-  if (!isLastBlock(L, numBlocks)) return;
+// One thread of a rank whose blocks have all done their part tells the peers, and waits for them: they may still use its buffers.
+__device__ inline void sayFarewell(const Launch& L, u32 flag) {
   fenceSystem();
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank) *(volatile u32*)(L.window[peer] + WINDOW_FAREWELLS + COUNTER_STRIDE * L.rank) = flag;
   for (int peer = 0; peer < NUM_RANKS; peer++)
     if (peer != (int)L.rank)
       await(L, (u32*)(L.window[L.rank] + WINDOW_FAREWELLS + COUNTER_STRIDE * peer), flag, Site{-2, 0});
+}
+// The last block of the rank to end does so.
+__device__ inline void partRanks(const Launch& L, u32 numBlocks, u32 flag, u32 told) {
+  if (threadIdx.x != 0) return;
+  fenceSystem();
+  if (!isLastBlock(L, numBlocks)) return;
+  sayFarewell(L, flag);
   tellHost(L, 0, 1, told);
 }`;
 
@@ -203,7 +207,7 @@ __device__ __forceinline__ i64 cut(i64 bytes, i64 index, i64 parts) {
   return (index * (granules / parts) + least(index, granules % parts)) * GRANULE;
 }`;
 
-const MOVES = `union Unit {
+const UNITS = `union Unit {
   uint4 words;
   u32 word[4];
   Element element[16 / sizeof(Element)];
@@ -236,9 +240,9 @@ __device__ __forceinline__ Unit loadUnit(const char* at, i64 bytes) {
 __device__ __forceinline__ void storeUnit(char* at, Unit v, i64 bytes) {
   if (bytes >= 16 && isAligned(at)) *(uint4*)at = v.words;
   else storePart(at, v, bytes);
-}
+}`;
 
-struct Op_none {};
+const MOVES = `struct Op_none {};
 template <class Op> struct Copies { static constexpr bool value = false; };
 template <> struct Copies<Op_none> { static constexpr bool value = true; };
 
@@ -416,6 +420,7 @@ export const PRELUDE = {
   meetingOfProcesses: meeting(true),
   slots: SLOTS,
   shares: SHARES,
+  units: UNITS,
   moves: MOVES,
   words: PACKETS,
   lines: LINES,
