@@ -141,13 +141,13 @@ async function bench(context) {
     repeats: flags.repeats,
   };
   console.log(
-    "context | tp | tokens/s | graph ms | awaited ms | no graph ms | no collectives ms | share | GB/s/GPU | prefill tokens/s",
+    "context | tp | tokens/s | graph ms | awaited ms | norms apart ms | no graph ms | no collectives ms | share | GB/s/GPU | prefill tokens/s",
   );
   for (const tp of sizes) {
     try {
       const [row] = await onGpus(tp, new URL("gpu-llama/rank.ts", import.meta.url), data);
       report.decode.push(row);
-      const ms = [row.graphMs, row.graphAwaitedMs, row.eagerMs, row.silentMs]
+      const ms = [row.graphMs, row.graphAwaitedMs, row.apartMs, row.eagerMs, row.silentMs]
         .map((value) => value.toFixed(3))
         .join(" | ");
       const share = `${(100 * row.collectiveShare).toFixed(1)} %`;

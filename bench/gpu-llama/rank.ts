@@ -29,6 +29,8 @@ export interface GpuBenchRow {
   readonly graphMs: number;
   /** The same, each token read before the next step is issued. */
   readonly graphAwaitedMs: number;
+  /** As graphMs, but with all-reduce and norm apart: on the cuda backend they are one call. */
+  readonly apartMs: number;
   /** Without a graph: every kernel and collective issued from JavaScript. */
   readonly eagerMs: number;
   /** The graph without its collectives; the share of time in collectives is 1 - this / graphMs. */
@@ -95,6 +97,14 @@ export default async function run(world: World, options: GpuBenchOptions): Promi
     for (let i = 0; i < steps; i++) part.decode(context + i);
   };
   const graphAwaitedMs = (await timed(awaited)) / steps;
+  const { fuses } = part;
+  let apartMs = graphMs;
+  if (fuses) {
+    part.fuses = false;
+    part.forgetGraph();
+    apartMs = (await timed(pipelined)) / steps;
+    part.fuses = true;
+  }
   part.graphs = false;
   part.forgetGraph();
   const eagerMs = (await timed(pipelined)) / steps;
@@ -114,6 +124,7 @@ export default async function run(world: World, options: GpuBenchOptions): Promi
     prefillTokensPerSecond: (promptTokens / prefillMs) * 1000,
     graphMs,
     graphAwaitedMs,
+    apartMs,
     eagerMs,
     silentMs,
     collectiveShare: tpSize === 1 ? 0 : Math.max(0, 1 - silentMs / graphMs),

@@ -5,13 +5,14 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { ChoiceDocument } from "chorale/executor";
 import { launch } from "chorale/world";
 import { afterAll, describe, expect, it } from "vitest";
 import { isFull, spread } from "../../../test/support/spread.ts";
 import type { Generated, GenerateOptions } from "../generate.ts";
 import { DEMO_MODEL, GOLDEN } from "../testing/demo.ts";
 import { useEmulatedGpu } from "../testing/emulated-gpu.ts";
-import { MODELS } from "../testing/models.ts";
+import { MODELS, type OddModel } from "../testing/models.ts";
 import { oracleGenerate } from "../testing/oracle.ts";
 import { writeRandomModel } from "../testing/random-model.ts";
 import { encode } from "./weights.ts";
@@ -19,14 +20,32 @@ import { encode } from "./weights.ts";
 const available = useEmulatedGpu();
 const module = new URL("../generate.ts", import.meta.url);
 const folder = mkdtempSync(join(tmpdir(), "chorale-gpu-llama-"));
+// Where kernels of plans are kept: those of the stand-in are no real ones.
+process.env["XDG_CACHE_HOME"] = join(folder, "cache");
 afterAll(() => rmSync(folder, { recursive: true }));
 
-async function generate(ranks: number, data: GenerateOptions): Promise<Generated[]> {
+/** Plans that serve every all-reduce, by small blocks: threads are fibers here. */
+const choices: ChoiceDocument = {
+  schemaVersion: 1,
+  source: "test",
+  date: "2026-11-29",
+  tables: [
+    {
+      backend: "cuda",
+      collective: "all_reduce",
+      ranks: [2, 8],
+      rows: [{ fromBytes: 0, use: "one-shot-packet-all-reduce@32.lines" }],
+    },
+  ],
+};
+
+async function generate(ranks: number, data: GenerateOptions, backend: "nccl" | "cuda" = "nccl"): Promise<Generated[]> {
   const [results] = await launch<Generated[], GenerateOptions>({
     ranks,
     module,
     data,
-    backend: "nccl",
+    backend,
+    ...(backend === "cuda" && { backendOptions: { choices } }),
     timeoutMs: 120_000,
   });
   return results as Generated[];
@@ -79,6 +98,19 @@ describe.skipIf(!available)("the GPU model on emulated kernels (needs a C++ comp
       }
     });
   }
+
+  it("gives the same on the cuda backend, where sums and norms are one kernel", async () => {
+    const model = join(folder, "one-kernel");
+    const { config, files } = MODELS["qwen"] as OddModel;
+    const tensors = writeRandomModel(model, config, files);
+    const expected = prompts.map((prompt) => oracleGenerate(config, tensors, prompt, 3));
+    const data = { model, tp: 2, prompts: prompts.map((tokens) => ({ tokens })), maxNewTokens: 3, maxBatch: 9 };
+    const results = await generate(2, data, "cuda");
+    for (const [i, { tokens, lastLogits }] of expected.entries()) {
+      expect(results[i]?.tokens).toEqual(tokens);
+      expect(furthest(results[i]?.lastLogits ?? [], lastLogits)).toBeLessThan(5e-5);
+    }
+  });
 
   // As `chorale demo` does, whose test compares them with the reference in every run.
   it.runIf(isFull)("gives the demo model's first tokens on two GPUs (CHORALE_FULL=1)", async () => {

@@ -1,10 +1,12 @@
 /**
  * The forward pass of one rank on its GPU: weights as the file has them, activations and cache in f32, everything on
  * one stream. With tensor parallelism that is the stream of the group's communicator, so that kernels and NCCL's calls
- * follow each other without events; decoding runs as a CUDA graph that holds both.
+ * follow each other without events; decoding runs as a CUDA graph that holds both. On the cuda backend a layer's all-reduces, the
+ * residual stream and the norms are one kernel each.
  */
 import { type Communicator, InvalidArgumentError, type Tensor, UnavailableError, type World } from "chorale";
 import { type CudaGraph, type CudaStream, devicePtr, type PinnedBuffer, type RankDevice } from "chorale/device";
+import { allReduceResidualRmsNorm } from "chorale/extensions";
 import { type LlamaConfig, openWeights } from "chorale/formats";
 import type { NcclCommunicator } from "chorale/nccl";
 import { deviceOf } from "chorale/world";
@@ -51,7 +53,6 @@ export interface GpuLinks {
 /** Addresses of the activations. */
 interface Scratch {
   readonly x: bigint;
-  readonly normed: bigint;
   readonly qkv: bigint;
   readonly attended: bigint;
   readonly gateUp: bigint;
@@ -82,6 +83,8 @@ export class GpuModelPart implements Part {
   collectives = true;
   /** False issues every decoding step call by call. */
   graphs = true;
+  /** Whether the sum over the tp ranks waits for the norm behind it, and both are one call. */
+  fuses: boolean;
   readonly #world: World;
   readonly #at: RankDevice;
   readonly #config: LlamaConfig;
@@ -99,6 +102,7 @@ export class GpuModelPart implements Part {
   /** [batch][hidden]: the residual stream, and a layer's partial result, which the tp ranks add up. */
   readonly #stage: Tensor<"f32">;
   readonly #partial: Tensor<"f32">;
+  readonly #normed: Tensor<"f32">;
   readonly #mine: Tensor<"f32">;
   readonly #all: Tensor<"f32">;
   readonly #pinned: PinnedBuffer;
@@ -106,8 +110,8 @@ export class GpuModelPart implements Part {
   /** What the device's position is once all that was issued is done. */
   #position = 0;
   #steps = 0;
-  /** The partial result is still to be added to the residual stream: the next norm does both. */
-  #pending = false;
+  /** The partial result is still to be added to the residual stream, or to be summed before that: the next norm does it all. */
+  #pending: "no" | "sum" | "part" = "no";
   #graph: CudaGraph | undefined;
 
   /** Allocates everything and loads this rank's weights. @throws FormatError, OutOfMemoryError, UnavailableError */
@@ -123,6 +127,7 @@ export class GpuModelPart implements Part {
     this.#positions = positions;
     this.#tp = links.tp.size > 1 ? ncclOf(links.tp) : undefined;
     this.#stream = this.#tp?.stream ?? at.main;
+    this.fuses = this.#tp?.backend === "cuda";
     this.batch = Math.min(options.longestPrompt, options.maxBatch ?? MAX_BATCH);
     const [heads, kvHeads] = [shard.heads[1] - shard.heads[0], shard.kvHeads[1] - shard.kvHeads[0]];
     this.#attention = { heads, kvHeads, headDim: config.headDim, context: positions, window: config.slidingWindow };
@@ -140,12 +145,12 @@ export class GpuModelPart implements Part {
     const partial = rows(hiddenSize);
     this.#stage = stage.tensor;
     this.#partial = partial.tensor;
+    this.#normed = rows(hiddenSize).tensor;
     this.#mine = allocate("f32", [shard.vocabRows]).tensor;
     this.#all = this.#tp === undefined ? this.#mine : allocate("f32", [shard.tp * shard.vocabRows]).tensor;
     const angles = [0, 1].map(() => allocate("f32", [positions, headDim / 2]));
     this.#buffers = {
       x: stage.address,
-      normed: rows(hiddenSize).address,
       qkv: rows((heads + 2 * kvHeads) * headDim).address,
       attended: rows(heads * headDim).address,
       gateUp: rows(2 * inner).address,
@@ -226,7 +231,7 @@ export class GpuModelPart implements Part {
   }
 
   receive(from: Communicator, count: number): void {
-    this.#pending = false;
+    this.#pending = "no";
     const pp = ncclOf(from);
     const wait = { timeoutMs: this.#timeoutMs };
     pp.orderAfter(this.#stream);
@@ -317,7 +322,7 @@ export class GpuModelPart implements Part {
   }
 
   #embed(tokens: bigint, count: number): void {
-    this.#pending = false;
+    this.#pending = "no";
     const [start, end] = this.#shard.vocab;
     const { hiddenSize } = this.#config;
     this.#run.embed(this.#buffers.x, this.#embedding ?? 0n, tokens, count, hiddenSize, start, end - start);
@@ -330,18 +335,19 @@ export class GpuModelPart implements Part {
       this.#passMlp(layer, count);
     }
     // With one token, the head's norm adds it.
-    if (!this.#pending || (count === 1 && this.#head !== undefined)) return;
+    if (this.#pending === "no" || (count === 1 && this.#head !== undefined)) return;
+    if (this.#pending === "part") this.#sum(this.#partial, count * this.#config.hiddenSize);
     this.#run.add(this.#buffers.x, devicePtr(this.#partial, this.#at.device), count * this.#config.hiddenSize);
-    this.#pending = false;
+    this.#pending = "no";
   }
 
   #passAttention(layer: GpuLayer, count: number): void {
     const run = this.#run;
     const { hiddenSize } = this.#config;
     const { heads, kvHeads, headDim } = this.#attention;
-    const { x, normed, qkv, attended, position } = this.#buffers;
+    const { x, qkv, attended, position } = this.#buffers;
     const rows = (heads + 2 * kvHeads) * headDim;
-    this.#norm(x, layer.inputNorm, count);
+    const normed = this.#norm(x, layer.inputNorm, count);
     run.matmul(qkv, layer.qkv, normed, layer.qkvBias, count, rows, hiddenSize, false);
     const buffers = { qkv, keys: layer.keys, values: layer.values };
     run.ropeAndCache(buffers, this.#buffers, position, count, this.#attention);
@@ -352,9 +358,9 @@ export class GpuModelPart implements Part {
   #passMlp(layer: GpuLayer, count: number): void {
     const run = this.#run;
     const { hiddenSize } = this.#config;
-    const { x, normed, gateUp, activated } = this.#buffers;
+    const { x, gateUp, activated } = this.#buffers;
     const inner = this.#shard.intermediate[1] - this.#shard.intermediate[0];
-    this.#norm(x, layer.postNorm, count);
+    const normed = this.#norm(x, layer.postNorm, count);
     run.matmul(gateUp, layer.gateUp, normed, layer.gateUpBias, count, 2 * inner, hiddenSize, false);
     run.siluMul(activated, gateUp, count, inner);
     this.#project(layer.down, activated, layer.downBias, count, inner);
@@ -370,29 +376,42 @@ export class GpuModelPart implements Part {
     }
     const partial = devicePtr(this.#partial, this.#at.device);
     this.#run.matmul(partial, weight, input, bias, count, hiddenSize, columns, false);
+    if (this.fuses && this.collectives) {
+      this.#pending = "part";
+      return;
+    }
     this.#sum(this.#partial, count * hiddenSize);
-    this.#pending = true;
+    this.#pending = "sum";
   }
 
-  /** The norm of the residual stream at `from`, after adding what is still to be added to it. */
-  #norm(from: bigint, weight: bigint, count: number): void {
-    const { hiddenSize, rmsNormEps } = this.#config;
-    const { normed } = this.#buffers;
-    if (this.#pending) {
-      const partial = devicePtr(this.#partial, this.#at.device);
-      this.#run.addRmsNorm(normed, from, partial, weight, count, hiddenSize, rmsNormEps);
-      this.#pending = false;
-    } else this.#run.rmsNorm(normed, from, weight, count, hiddenSize, rmsNormEps);
+  /** The norm of the residual stream at `from`, after adding what is still to be added to it. @returns where it is */
+  #norm(from: bigint, weight: Tensor, count: number): bigint {
+    const { hiddenSize, rmsNormEps: eps } = this.#config;
+    const { device } = this.#at;
+    const [normed, weights] = [devicePtr(this.#normed, device), devicePtr(weight, device)];
+    const [pending, tp] = [this.#pending, this.#tp];
+    this.#pending = "no";
+    if (pending === "no") this.#run.rmsNorm(normed, from, weights, count, hiddenSize, eps);
+    else if (pending === "part" && tp !== undefined) {
+      const [input, residual, output] = [this.#partial, this.#stage, this.#normed].map((tensor) =>
+        tensor.slice(0, count * hiddenSize),
+      ) as [Tensor, Tensor, Tensor];
+      allReduceResidualRmsNorm(tp, { input, residual, weight, eps, output, timeoutMs: this.#timeoutMs });
+      tp.orderBefore();
+    } else {
+      const partial = devicePtr(this.#partial, device);
+      this.#run.addRmsNorm(normed, from, partial, weights, count, hiddenSize, eps);
+    }
+    return normed;
   }
 
   #passHead(count: number): void {
     const head = this.#head as GpuHead;
     const { hiddenSize } = this.#config;
-    const { x, normed } = this.#buffers;
     const [start, end] = this.#shard.vocab;
-    const last = x + BigInt((count - 1) * hiddenSize * 4);
+    const last = this.#buffers.x + BigInt((count - 1) * hiddenSize * 4);
     const mine = devicePtr(this.#mine, this.#at.device);
-    this.#norm(last, head.norm, 1);
+    const normed = this.#norm(last, head.norm, 1);
     this.#run.matmul(mine, head.weight, normed, 0n, 1, end - start, hiddenSize, false);
     if (this.#tp === undefined || !this.collectives) return;
     this.#tp.allGather(this.#mine, { output: this.#all, timeoutMs: this.#timeoutMs });

@@ -73,14 +73,14 @@ export function random(at: RankDevice, launcher: Launcher, dtype: WeightType): W
   };
 }
 
-/** Addresses of a layer's weights and cache; a bias that this rank does not add is 0. */
+/** Weights of a layer's norms, and addresses of its others and of its cache; a bias that this rank does not add is 0. */
 export interface GpuLayer {
-  readonly inputNorm: bigint;
+  readonly inputNorm: Tensor;
   readonly qkv: bigint;
   readonly qkvBias: bigint;
   readonly output: bigint;
   readonly outputBias: bigint;
-  readonly postNorm: bigint;
+  readonly postNorm: Tensor;
   readonly gateUp: bigint;
   readonly gateUpBias: bigint;
   readonly down: bigint;
@@ -91,7 +91,7 @@ export interface GpuLayer {
 }
 
 export interface GpuHead {
-  readonly norm: bigint;
+  readonly norm: Tensor;
   /** [rows of the shard's vocabulary, hidden] */
   readonly weight: bigint;
 }
@@ -114,11 +114,13 @@ export function loadLayer(
   const [numHeads, numKvHeads] = [length(shard.heads), length(shard.kvHeads)];
   const inner = length(shard.intermediate);
   const name = `model.layers.${index}`;
-  const load = (shape: readonly number[], ...slices: Slice[]): bigint => {
-    const { tensor, address } = allocate(source.dtype, shape);
-    source.fill(tensor, slices);
-    return address;
+  const filled = (shape: readonly number[], slices: readonly Slice[]) => {
+    const made = allocate(source.dtype, shape);
+    source.fill(made.tensor, slices);
+    return made;
   };
+  const load = (shape: readonly number[], ...slices: Slice[]): bigint => filled(shape, slices).address;
+  const loadNorm = (what: string): Tensor => filled([hiddenSize], [{ name: `${name}.${what}.weight` }]).tensor;
   const ofHeads = ([start, end]: Range): Range => [start * headDim, end * headDim];
   const [q, kv] = [ofHeads(shard.heads), ofHeads(shard.kvHeads)];
   const projections = [
@@ -137,12 +139,12 @@ export function loadLayer(
   const once = shard.tpRank === 0;
   const cache = () => allocate("f32", [positions, numKvHeads, headDim]).address;
   return {
-    inputNorm: load([hiddenSize], { name: `${name}.input_layernorm.weight` }),
+    inputNorm: loadNorm("input_layernorm"),
     qkv: load([qkvRows, hiddenSize], ...rowsOf(projections, "weight")),
     qkvBias: config.qkvBias ? load([qkvRows], ...rowsOf(projections, "bias")) : 0n,
     output: load([hiddenSize, numHeads * headDim], { name: `${name}.self_attn.o_proj.weight`, columns: q }),
     outputBias: config.outputBias && once ? load([hiddenSize], { name: `${name}.self_attn.o_proj.bias` }) : 0n,
-    postNorm: load([hiddenSize], { name: `${name}.post_attention_layernorm.weight` }),
+    postNorm: loadNorm("post_attention_layernorm"),
     gateUp: load([2 * inner, hiddenSize], ...rowsOf(mlp, "weight")),
     gateUpBias: config.mlpBias ? load([2 * inner], ...rowsOf(mlp, "bias")) : 0n,
     down: load([hiddenSize, inner], { name: `${name}.mlp.down_proj.weight`, columns: shard.intermediate }),
@@ -171,9 +173,9 @@ export function loadHead(
 ): GpuHead {
   const norm = allocate(source.dtype, [config.hiddenSize]);
   source.fill(norm.tensor, [{ name: "model.norm.weight" }]);
-  if (config.tiedEmbeddings && embedding !== undefined) return { norm: norm.address, weight: embedding };
+  if (config.tiedEmbeddings && embedding !== undefined) return { norm: norm.tensor, weight: embedding };
   const weight = allocate(source.dtype, [length(shard.vocab), config.hiddenSize]);
   const name = config.tiedEmbeddings ? EMBEDDING : "lm_head.weight";
   if (length(shard.vocab) > 0) source.fill(weight.tensor, [{ name, rows: shard.vocab }]);
-  return { norm: norm.address, weight: weight.address };
+  return { norm: norm.tensor, weight: weight.address };
 }
