@@ -1,8 +1,11 @@
 /** `chorale bench --backend nccl`, over the stand-in GPU library: real launches, real FFI, no GPU. */
 import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { CLI_PROCESS, runCli } from "../../../test/helpers/cli.ts";
 import { buildFakeGpu, fakeGpuFolder, useFakeGpu } from "../../../test/helpers/fake-gpu.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { isFull, spread } from "../../../test/support/spread.ts";
 import { OPERATION_NAMES } from "../../collectives/index.ts";
 import { bench, checkBench } from "./index.ts";
@@ -130,5 +133,15 @@ describe.skipIf(!available)("bench on nccl over a stand-in library (needs g++)",
     const found = await runCli("bench", "all_reduce", "--backend", "nccl", "-n", "99");
     expect(found.code).toBe(2);
     expect(found.err).toMatch(/-n is 99; expected at most \d+, the visible devices/);
+  });
+
+  it("as a launch does, whose ranks find out", async () => {
+    const script = join(scratchFolder("too-many"), "script.mjs");
+    writeFileSync(script, "export default async () => 0;\n");
+    for (const isolation of spread(["thread", "process"], 2)) {
+      const found = await runCli("launch", "-n", "9", "--backend", "nccl", "--isolation", isolation, script);
+      expect(found.err).toMatch(/-n is 9; expected at most \d, the visible devices: one for each rank/);
+      expect(found.code).toBe(2);
+    }
   });
 });

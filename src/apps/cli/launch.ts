@@ -4,13 +4,14 @@
  */
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
-import { AbortedError, foldersBeside, RankFailedError } from "../../core/index.ts";
+import { AbortedError, foldersBeside, InvalidArgumentError, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
 import { tlsFiles, tlsIdentity, tlsVariables } from "../../runtime/rendezvous/index.ts";
 import {
   type BackendName,
   BINDINGS,
   type Binding,
+  backendKind,
   DEFAULT_BACKEND,
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,
@@ -255,6 +256,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   } catch (error) {
     if (unreachable !== undefined) throw unreachable;
     if (error instanceof RankFailedError) {
+      await refuseTooMany(flags.backend, hosts.ranks, error);
       const lack = lackOfRank(error);
       printError(`chorale launch: ${lack ?? describeFailure(error)}\n`);
       return lack === undefined ? EXIT.checkFailed : EXIT.environment;
@@ -369,6 +371,18 @@ function lackOfRank({ rank, cause }: RankFailedError): string | undefined {
   const lack = FRAME_OF_FILES.test(cause.stack ?? "") ? undefined : describeLack(cause);
   const words = isUnavailable ? cause.message : lack;
   return words === undefined ? undefined : `rank ${rank} failed first: ${words}`;
+}
+
+/** Refuses more ranks than this host has devices for, where a rank that found none has failed. @throws InvalidArgumentError */
+async function refuseTooMany(backend: BackendName, ranks: number, { cause }: RankFailedError): Promise<void> {
+  const { usesDevices, availableRanks } = await backendKind(backend);
+  if (!usesDevices || (cause as { code?: unknown } | undefined)?.code !== "INVALID_ARGUMENT") return;
+  // What is wrong with an engine the rank has said.
+  const most = await Promise.resolve()
+    .then(() => availableRanks())
+    .catch(() => ranks);
+  if (ranks > most)
+    throw new InvalidArgumentError("-n", ranks, `at most ${most}, the visible devices: one for each rank`);
 }
 
 function parseRanks(text: string): number {

@@ -7,6 +7,7 @@ import {
   AbortedError,
   FormatError,
   InvalidArgumentError,
+  invariant,
   RankFailedError,
   UnavailableError,
   wordTable,
@@ -214,9 +215,7 @@ class Agent {
   #adopt<P extends Place>(place: P): P {
     const { plan, kind, backendOptions } = this.#spec;
     const { engine, generation } = place;
-    if (engine.backend !== kind.name) {
-      throw new InvalidArgumentError("backend", kind.name, `${engine.backend}, as host 0 was told`);
-    }
+    invariant(engine.backend === kind.name, "hosts with another backend are refused as they come");
     if (this.#handle?.generation !== generation) {
       this.#release();
       this.#handle = plan.across.adopt(engine.host, plan.secret);

@@ -55,6 +55,8 @@ export interface NodePlan {
   readonly joinTimeoutMs: number;
   readonly hostTimeoutMs: number;
   readonly secret: string;
+  /** Name of the backend: the same on all hosts. */
+  readonly backend: string;
   readonly across: NonNullable<BackendKind["acrossHosts"]>;
   readonly onListening: ((port: number) => void) | undefined;
   readonly tls: TlsIdentity | undefined;
@@ -107,7 +109,8 @@ export function planNodes(
     throw new InvalidArgumentError("nodes.onListening", onListening, "a function");
   }
   const secret = secretOf();
-  return { count, minCount, lastCallMs, rank, address, joinTimeoutMs, hostTimeoutMs, secret, across, onListening, tls };
+  const times = { lastCallMs, joinTimeoutMs, hostTimeoutMs };
+  return { count, minCount, rank, address, secret, backend: kind.name, across, onListening, tls, ...times };
 }
 
 /** @throws InvalidArgumentError */
@@ -135,8 +138,9 @@ export function sendsInTheClear({ name }: BackendKind): InvalidArgumentError {
 }
 
 /** What a host says of itself when it knocks. */
-export function introductionOf({ rank, count }: NodePlan): Introduction {
-  return { from: rank, to: 0, index: 0, worldSize: count, generation: 0, version: `chorale ${version()}` };
+export function introductionOf({ rank, count, backend }: NodePlan): Introduction {
+  const words = `chorale ${version()}, --backend ${backend}`;
+  return { from: rank, to: 0, index: 0, worldSize: count, generation: 0, version: words };
 }
 
 /** Says on stderr, once, what is waited for when it takes long. */

@@ -1,7 +1,8 @@
 /** The supervisor's side of ranks on other hosts: each host's launcher starts them and passes on what they say. */
-import { invariant, UnavailableError } from "../../core/index.ts";
+import { InvalidArgumentError, invariant, UnavailableError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { afterRunning, type RunningTimer } from "../comm/index.ts";
-import { PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
+import { type Introduction, PeerDoor, type PeerSocket } from "../rendezvous/index.ts";
 import type { ElasticHosts } from "./elastic-hosts.ts";
 import { PLACE_VARIABLES } from "./generation.ts";
 import type { MirrorWay } from "./host-side.ts";
@@ -294,6 +295,8 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
     const minCount = plan.minCount ?? count;
     const mine = introductionOf(plan);
     const nodes = new Map<number, RemoteNode>();
+    /** What hosts were told that this one was not. */
+    const disagreeing = new Map<number, string>();
     const missing = () => {
       return Array.from({ length: count - 1 }, (_, i) => i + 1).filter((node) => nodes.get(node)?.isHere !== true);
     };
@@ -311,8 +314,12 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
       caller: "host",
       refuse: (theirs) => {
         const taken = nodes.get(theirs.from);
-        if (theirs.version !== mine.version) return `it runs ${theirs.version}, and host 0 ${mine.version}`;
-        if (theirs.worldSize !== count) return `it was told of ${theirs.worldSize} hosts, and host 0 of ${count}`;
+        const differs = differenceOf(theirs, mine);
+        if (differs !== undefined) {
+          disagreeing.set(theirs.from, differs);
+          return differs;
+        }
+        disagreeing.delete(theirs.from);
         if (theirs.from < 1 || theirs.from >= count) return `host numbers go from 1 to ${count - 1}`;
         return taken !== undefined && taken.lost === undefined ? `host ${theirs.from} ${IS_TAKEN}` : undefined;
       },
@@ -327,7 +334,16 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
     try {
       await new Promise<void>((resolve, reject) => {
         const timer = afterRunning(joinTimeoutMs, () => {
-          const why = `${describeHosts(missing())} of ${all} did not come to ${where} within ${joinTimeoutMs / 1000} s${describeRefusals(door)}`;
+          const absent = missing();
+          const [known] = absent.flatMap((node) => disagreeing.get(node) ?? []);
+          if (known !== undefined && absent.every((node) => disagreeing.has(node))) {
+            const what = described(`refused: ${known}`);
+            settle(() =>
+              reject(new InvalidArgumentError(describeHosts(absent), what, "the same command on every host")),
+            );
+            return;
+          }
+          const why = `${describeHosts(absent)} of ${all} did not come to ${where} within ${joinTimeoutMs / 1000} s${describeRefusals(door)}`;
           const how =
             "Run the same command there with its own --node-rank, and see that a firewall lets it reach that port.";
           settle(() => reject(new UnavailableError("the world", why, how)));
@@ -371,6 +387,13 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
     look = (node) => node !== undefined && made.came(node, ownRanks);
     return made;
   }
+}
+
+/** What a host was told otherwise than the first one, if anything. */
+function differenceOf(theirs: Introduction, mine: Introduction): string | undefined {
+  if (theirs.version !== mine.version) return `it runs ${theirs.version}, and host 0 ${mine.version}`;
+  if (theirs.worldSize === mine.worldSize) return undefined;
+  return `it was told of ${theirs.worldSize} hosts, and host 0 of ${mine.worldSize}`;
 }
 
 function describeHosts(nodes: readonly number[]): string {

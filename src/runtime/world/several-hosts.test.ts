@@ -251,6 +251,21 @@ describe("what several hosts are refused with", () => {
     expect((told as Error).message).toBe(`aborted: by host 0: ${(failed as Error).message}`);
   });
 
+  it("hosts that were told of another backend, on both sides", async () => {
+    const rendezvous = `127.0.0.1:${await freePort()}`;
+    const both = [
+      start({ nodes: { count: 2, rank: 0, rendezvous, joinTimeoutMs: 1_500 } }),
+      start({ nodes: { count: 2, rank: 1, rendezvous, joinTimeoutMs: 10_000 }, backend: "nccl" } as never),
+    ];
+    const [first, second] = await Promise.all(both.map((one) => one.catch((error: unknown) => error)));
+    const why = /it runs chorale [\d.]+, --backend nccl, and host 0 chorale [\d.]+, --backend tcp/;
+    for (const error of [first, second]) {
+      expect(error).toBeInstanceOf(InvalidArgumentError);
+      expect((error as Error).message).toMatch(why);
+    }
+    expect((first as Error).message).toMatch(/^host 1 is refused: .*; expected the same command on every host$/);
+  });
+
   it("wrong numbers, backends and secrets", async () => {
     await expect(start({ nodes: { ...nodes, rank: 2 } })).rejects.toThrow(InvalidArgumentError);
     await expect(start({ nodes: { ...nodes, rendezvous: "10.0.0.1" } })).rejects.toThrow("HOST:PORT");
