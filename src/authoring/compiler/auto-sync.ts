@@ -16,12 +16,12 @@
  */
 import { UnsupportedError } from "../../core/index.ts";
 import { joinClocks, stepsKnown, type VectorClock, withSteps } from "../../core/internal.ts";
-import { type ChannelKind, channelOrdinal } from "../plan/index.ts";
+import type { ChannelKind } from "../plan/index.ts";
 import { type DraftOp, SYNC } from "./draft-ops.ts";
 import { IntervalMap } from "./interval-map.ts";
 import { type Access, type AccessContext, accessesOf } from "./op-accesses.ts";
 import { readTape, type Tape, type TapeReader } from "./op-tape.ts";
-import { pairChannels, type RankRecord } from "./rank-records.ts";
+import { pairChannels, type RankRecord, recordedOrdinal } from "./rank-records.ts";
 import { type Clock, type Entry, Insertions, only, type Slot, type Use, useOf, withUses } from "./sync-entries.ts";
 
 /** One strand of a program: its place and its operations as they were recorded. */
@@ -360,7 +360,7 @@ export class AutoSync {
   private queue(rank: number, kind: ChannelKind, id: number, sending: boolean): (Clock | undefined)[] {
     const peers = (this.ranks[rank] as RankRecord)[kind];
     const [from, to] = sending ? [rank, peers[id]] : [peers[id], rank];
-    return this.queueOf(`${kind} ${from} ${to} ${channelOrdinal(peers, id)}`);
+    return this.queueOf(`${kind} ${from} ${to} ${recordedOrdinal(peers, id)}`);
   }
 
   /** @param tokens that it begins with, of nobody */

@@ -8,7 +8,6 @@ import { described } from "../../core/internal.ts";
 import {
   BUFFERS,
   type BufferKind,
-  channelOrdinal,
   type Op,
   type PlanCollective,
   type PutOp,
@@ -23,7 +22,7 @@ import { type DraftOp, type DraftSimple, finish } from "./draft-ops.ts";
 import { fuseSound } from "./fuse-ops.ts";
 import { type AccessContext, accessesOf } from "./op-accesses.ts";
 import { decode, Tape } from "./op-tape.ts";
-import type { RankRecord } from "./rank-records.ts";
+import { type RankRecord, recordedOrdinal } from "./rank-records.ts";
 import type { Recorder } from "./recorder.ts";
 import { replicateOps } from "./replicate-instances.ts";
 import { syncAsWritten, syncStrand } from "./strand-sync.ts";
@@ -77,7 +76,7 @@ function checkChannelPairing(
     const peers = (ranks[rank] as RankRecord)[kind];
     const peer = peers[id] as number;
     const [a, b] = change > 0 ? [rank, peer] : [peer, rank];
-    const key = `${kind} channel ${channelOrdinal(peers, id)} from rank ${a} to rank ${b}`;
+    const key = `${kind} channel ${recordedOrdinal(peers, id)} from rank ${a} to rank ${b}`;
     balance.set(key, (balance.get(key) ?? 0) + change);
     last[change].set(key, source);
   };

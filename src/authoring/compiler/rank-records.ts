@@ -58,6 +58,34 @@ export function roomOf(record: RankRecord, buffer: number): number {
   return buffer === SCRATCH ? record.scratchChunks : buffer === 0 ? record.inputChunks : record.outputChunks;
 }
 
+interface Numbered {
+  /** By peer, how many channels lead to it. */
+  readonly counts: Map<number, number>;
+  readonly ordinals: number[];
+}
+
+const numbered = new WeakMap<readonly number[], Numbered>();
+
+/** What is known of a record's channels, which are only ever added to: a look at all of them each time takes the third power of the ranks. */
+function numbersOf(peers: readonly number[]): Numbered {
+  let known = numbered.get(peers);
+  if (known === undefined) {
+    known = { counts: new Map(), ordinals: [] };
+    numbered.set(peers, known);
+  }
+  const { counts, ordinals } = known;
+  while (ordinals.length < peers.length) {
+    const peer = peers[ordinals.length] as number;
+    const ordinal = counts.get(peer) ?? 0;
+    ordinals.push(ordinal);
+    counts.set(peer, ordinal + 1);
+  }
+  return known;
+}
+
+/** As `channelOrdinal` of plans: which of a record's channels to the same peer one is. */
+export const recordedOrdinal = (peers: readonly number[], id: number): number => numbersOf(peers).ordinals[id] ?? 0;
+
 /** Makes a new pair of channels between two ranks: the k-th one way pairs with the k-th the other way. */
 export function pairChannels(
   ranks: readonly RankRecord[],
@@ -66,7 +94,7 @@ export function pairChannels(
   b: number,
 ): ReadonlyMap<number, number> {
   const [from, to] = [ranks[a] as RankRecord, ranks[b] as RankRecord];
-  const count = (record: RankRecord, peer: number) => record[kind].filter((p) => p === peer).length;
+  const count = (record: RankRecord, peer: number) => numbersOf(record[kind]).counts.get(peer) ?? 0;
   const add = (record: RankRecord, peer: number) => {
     const code = kind === "memory" ? MEMORY : PORT;
     if (!record.channelKinds.includes(code)) record.channelKinds.push(code);
