@@ -16,7 +16,9 @@ export function parseSize(text: string, argument = "size"): Bytes {
     throw new InvalidArgumentError(argument, text, "a size such as 512, 4K, 1.5M or 2G (K, M, G are 1024-based)");
   }
   const scale = 1024 ** SUFFIXES.indexOf((match[2] ?? "").toUpperCase() as (typeof SUFFIXES)[number]);
-  return bytes(Number(match[1]) * scale, argument);
+  const sizeBytes = Number(match[1]) * scale;
+  if (sizeBytes > Number.MAX_SAFE_INTEGER) throw new InvalidArgumentError(argument, text, "a size below 8P");
+  return bytes(sizeBytes, argument);
 }
 
 /**

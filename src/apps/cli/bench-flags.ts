@@ -1,5 +1,5 @@
 /** What `chorale bench` is told, for operations and for programs alike. */
-import { parseReduceOp } from "../../core/index.ts";
+import { InvalidArgumentError, REDUCE_OPS } from "../../core/index.ts";
 import type { BackendName, Isolation } from "../../runtime/world/index.ts";
 import type { BenchRedop, Drive } from "../bench/index.ts";
 import type { DefaultSizes, SizeFlags } from "./size-options.ts";
@@ -29,5 +29,7 @@ export interface Flags extends SizeFlags {
 
 /** Reads an operator. @throws InvalidArgumentError */
 export function redop(text: string): BenchRedop {
-  return text === "preMulSum" ? text : parseReduceOp(text, "--redop");
+  const found = [...REDUCE_OPS, "preMulSum" as const].find((name) => name === text);
+  if (found !== undefined) return found;
+  throw new InvalidArgumentError("--redop", text, `one of ${REDUCE_OPS.join(", ")}, preMulSum`);
 }

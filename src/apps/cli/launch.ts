@@ -4,7 +4,7 @@
  */
 import { constants } from "node:os";
 import { type Command, InvalidArgumentError as InvalidOption, Option } from "commander";
-import { AbortedError, foldersBeside, InvalidArgumentError, RankFailedError } from "../../core/index.ts";
+import { AbortedError, InvalidArgumentError, RankFailedError } from "../../core/index.ts";
 import { exitNow } from "../../foreign/native/index.ts";
 import { tlsFiles, tlsIdentity, tlsVariables } from "../../runtime/rendezvous/index.ts";
 import {
@@ -26,6 +26,7 @@ import {
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 import { checkUnstarted, ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
+import { stackOf } from "./error-text.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import {
   commandsFor,
@@ -347,18 +348,6 @@ function describeFailure(failure: RankFailedError): string {
   }
   return lines.join("\n");
 }
-
-/** A stack with the frames of the program: chorale's own and Node's say nothing to its author, but where a fault is ours. */
-function stackOf(error: Error): string {
-  const lines = (error.stack ?? error.message).split("\n");
-  const isOther = (line: string) =>
-    !/^\s+at /.test(line) || !(line.includes("node:") || OWN.some((own) => line.includes(own)));
-  const kept = lines.filter(isOther);
-  const isExplained = error.name === "Error" || ("code" in error && error.code !== "INVARIANT");
-  return (isExplained || kept.some((line) => /^\s+at /.test(line)) ? kept : lines).join("\n");
-}
-
-const OWN = foldersBeside(import.meta.url, "../../");
 
 /** A line of a stack that is the program's or chorale's; those of Node itself are not. */
 const FRAME_OF_FILES = /^\s+at (?!.*node:)/m;

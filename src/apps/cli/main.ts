@@ -6,6 +6,7 @@
 import { Command, CommanderError } from "commander";
 import { ChoraleError, type ErrorCode } from "../../core/index.ts";
 import { COMMANDS } from "./commands.ts";
+import { stackOf } from "./error-text.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import { refuseContradictions } from "./option-readers.ts";
 import { print, printError } from "./output.ts";
@@ -67,7 +68,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       printError(`chorale ${name ?? ""}: ${lack ?? error.message}\n`);
       return lack === undefined ? EXIT.usage : EXIT.environment;
     }
-    printError(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+    printError(`chorale ${name ?? ""}: ${error instanceof Error ? stackOf(error) : String(error)}\n`);
     return EXIT.checkFailed;
   }
 }

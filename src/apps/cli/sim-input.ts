@@ -7,7 +7,7 @@ import {
   type SystemParameters,
   simulatedDevices,
 } from "../../authoring/simulator/index.ts";
-import { InvalidArgumentError } from "../../core/index.ts";
+import { FormatError, InvalidArgumentError } from "../../core/index.ts";
 import { readJsonFile, readTextFile } from "../../foreign/formats/index.ts";
 import { resolveHardware } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
@@ -47,5 +47,12 @@ export async function loadParameters(
     if (found !== undefined) return found;
     throw new InvalidArgumentError("--params", params, `one of ${Object.keys(SYSTEMS).join(", ")}, or a .json file`);
   }
-  return parseParameters(readJsonFile(params, MAX_FILE_BYTES), own.name);
+  const value = readJsonFile(params, MAX_FILE_BYTES);
+  try {
+    return parseParameters(value, own.name);
+  } catch (error) {
+    if (!(error instanceof InvalidArgumentError)) throw error;
+    const isWhole = error.argument === "parameters";
+    throw new FormatError(params, isWhole ? `holds no constants: ${error.accepted}` : error.message, { cause: error });
+  }
 }

@@ -99,6 +99,7 @@ export function requireSwitch(flags: LibraryFlags, machine: CollectiveMachine): 
 /** Options of the model by their names as flags. */
 const FLAG_OF: ReadonlyMap<string, string> = new Map([
   ["algorithm", "--algorithm"],
+  ["algorithm/protocol", "--algorithm and --protocol"],
   ["blocking", "--blocking"],
   ["nvls", "--nvls"],
   ["p2p", "--p2p"],

@@ -117,7 +117,7 @@ const listed = (file: string) => (existsSync(file) ? [file] : file.split(",").fi
 
 function ranks(text: string): number {
   const value = Number(text);
-  if (!Number.isInteger(value) || value < 2 || value > 65_536)
+  if (!/^\d+$/.test(text) || value < 2 || value > 65_536)
     throw new InvalidArgumentError("--ranks", text, "an integer, 2 to 65536");
   return value;
 }

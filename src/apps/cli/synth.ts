@@ -14,7 +14,6 @@ import { placeRanks, type SystemParameters, simulate } from "../../authoring/sim
 import {
   certify,
   checkNetwork,
-  type EdgeSensitivity,
   type Envelope,
   fastestStrands,
   inventoryOf,
@@ -28,23 +27,21 @@ import {
   STRAND_LAYOUTS,
   type StrandLayout,
   type Synthesis,
-  type SynthesisStatus,
   sensitivity,
   synthesize,
   waveTimeUs,
 } from "../../authoring/synthesis/index.ts";
 import { defaultRanks, requireRanks } from "../../authoring/synthesis/internal.ts";
-import { formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
+import { FormatError, formatSize, InvalidArgumentError, parseSize } from "../../core/index.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import { type Inventory, LINK_KINDS, type LinkKind } from "../../machine/topology/index.ts";
-import { table } from "./hardware-columns.ts";
-import { listed } from "./node-names.ts";
 import { collect, deviceIds, factor, refuseGiven, seconds, whole } from "./option-readers.ts";
 import { print, printJson, reportProgress, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { DEFAULT_SIZES } from "./sim-library.ts";
 import { elementSizesOf, type SizeFlags } from "./size-options.ts";
 import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
+import { renderSynthesis, type Summary } from "./synth-text.ts";
 import { writeOutput } from "./write-output.ts";
 
 interface Flags extends SizeFlags {
@@ -128,35 +125,6 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
 
-/** What `--json` prints. Times are seconds for 1 GB, as exact fractions. */
-interface Summary {
-  readonly operation: CertifiedCollective;
-  readonly topology: string;
-  readonly ranks: number;
-  readonly bound: string;
-  readonly boundGBps: number;
-  readonly time: string;
-  readonly timeGBps: number;
-  readonly optimal: boolean;
-  /** `timeLimit`: the search ended at --time-limit. */
-  readonly status: SynthesisStatus;
-  readonly gap: number;
-  readonly witness: Synthesis["witness"];
-  readonly height: number;
-  readonly heightBound: number;
-  readonly parts: number;
-  readonly size: {
-    readonly sizeBytes: number;
-    readonly pieces: number;
-    readonly timeUs: number;
-    readonly fluidUs: number;
-  };
-  /** What a switch that multicasts and reduces would give. */
-  readonly multicast?: { readonly switch: string; readonly bound: string; readonly time: string; readonly gap: number };
-  readonly sensitivity?: readonly EdgeSensitivity[];
-  readonly envelope?: Omit<Envelope, "plans">;
-}
-
 /** Steps of machines of more ranks take so long that they are said where stderr is no terminal, too. */
 const MANY_RANKS = 256;
 
@@ -172,7 +140,13 @@ async function machineFor(
 ): Promise<{ network: Network; inventory: () => Inventory }> {
   if (isNetworkFile(flags.topology)) {
     const value = readJsonFile(flags.topology, MAX_NETWORK_BYTES);
-    checkNetwork(value);
+    try {
+      checkNetwork(value);
+    } catch (error) {
+      // The same by the file's name.
+      if (!(error instanceof FormatError)) throw error;
+      throw new FormatError(flags.topology, error.message.replace(/^network: /, ""), { cause: error });
+    }
     const network = value as Network;
     return { network, inventory: () => inventoryOf(network) };
   }
@@ -283,10 +257,6 @@ function simulatedText({ system, writtenUs, instances, timeUs }: Simulated, size
   return `Simulated at ${formatSize(size)} with the costs of ${system}, the written plan takes ${writtenUs.toFixed(1)} us${more}.`;
 }
 
-/** Two decimals, but never 0.00: rates of any size are asked about. */
-const rate = (GBps: number): string =>
-  GBps >= 0.1 && GBps < 1e7 ? GBps.toFixed(2) : String(Number(GBps.toPrecision(3)));
-
 const writePlan = (file: string, plan: ExecutionPlan): void => writeOutput("-o", file, `${planToJson(plan, 2)}\n`);
 
 /** Each step of a machine of thousands of devices takes seconds, or minutes: the one under way is said. */
@@ -388,7 +358,7 @@ async function answer(operation: string, flags: Flags): Promise<number> {
   if (flags.json === true) printJson(summary, 2);
   else
     print(
-      render(summary, result) +
+      renderSynthesis(summary, result) +
         (timed === undefined ? "" : `${simulatedText(timed, sizeBytes)}\n`) +
         (sizes === undefined ? "" : `${renderEnvelope(sizes.found, sizes.parameters)}\n`),
     );
@@ -416,8 +386,6 @@ function refuseUnlimited({ timeLimit, envelope, choices, sensitivity }: Flags): 
     if (value !== undefined) throw new InvalidArgumentError("--time-limit", timeLimit, `no --${name} beside it`);
 }
 
-const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
-
 /** @throws InvalidArgumentError where there is no template, or something else is asked for that it has not */
 function requireTemplate(flags: Flags, template: MulticastTemplate | undefined): void {
   if (template === undefined)
@@ -433,65 +401,4 @@ function requireTemplate(flags: Flags, template: MulticastTemplate | undefined):
 
 function multicastSummary({ bound, time, ...template }: MulticastTemplate): NonNullable<Summary["multicast"]> {
   return { switch: template.switch, bound: bound.toString(), time: time.toString(), gap: time.over(bound).toNumber() };
-}
-
-function multicastText(template: NonNullable<Summary["multicast"]>): string {
-  const gap = ((template.gap - 1) * 100).toFixed(1);
-  return `If ${template.switch} multicasts and reduces (NVLS, SHARP; not counted on above): ${template.time} s/GB by switch-all-reduce, ${gap} % above ${template.bound}, which nothing is faster than even so.`;
-}
-
-function witnessText({ witness, collective }: Synthesis): string {
-  const some = (ids: readonly string[]) => listed(ids, 12);
-  switch (witness.kind) {
-    case "cut":
-      return `the links that ${/reduce|gather$/.test(collective) && collective !== "all_gather" ? "enter" : "leave"} {${some(witness.inside)}} are busy all the time`;
-    case "partition":
-      return `${witness.parts.length} parts exchange 2 x ${witness.parts.length - 1} messages an element: ${some(witness.parts.map(({ out }) => `{${some(out)}}`))}`;
-    case "lengths":
-      return `traffic times distance fills these links: ${some(witness.lengths.map(({ from, to, length }) => `${from}>${to} ${length}`))}`;
-  }
-}
-
-/** That bind, in the table; more fill the screen. */
-const MOST_LINKS = 32;
-
-function render(summary: Summary, result: Synthesis): string {
-  const { size } = summary;
-  const { kind } = result.schedule;
-  const parts = counted(summary.parts, kind === "trees" ? "tree" : "path");
-  const steps =
-    summary.height === summary.heightBound
-      ? `at most ${counted(summary.height, "step")}, the fewest possible`
-      : `at most ${counted(summary.height, "step")}, where at least ${summary.heightBound} ${summary.heightBound === 1 ? "is" : "are"} needed (a gap of ${summary.height - summary.heightBound})`;
-  const lines = [
-    `${result.collective} over ${summary.ranks} ranks: no schedule is faster than ${summary.bound} s/GB (${rate(summary.boundGBps)} GB/s).`,
-    `Why: ${witnessText(result)}.`,
-    summary.optimal
-      ? `The schedule reaches it: ${parts}, ${steps}.`
-      : `The schedule reaches ${rate(summary.timeGBps)} GB/s, ${((summary.gap - 1) * 100).toFixed(2)} % above the bound: ${parts}, ${steps}.`,
-    ...(summary.status === "complete" ? [] : ["The search ended at the time limit: this is the best that was found."]),
-    `At ${formatSize(size.sizeBytes)}, in ${counted(size.pieces, "piece")}, waves of one step each over links and their latency take ${size.timeUs.toFixed(1)} us.`,
-  ];
-  if (summary.multicast !== undefined) lines.push(multicastText(summary.multicast));
-  if (summary.sensitivity !== undefined) {
-    lines.push(
-      summary.sensitivity.length === 0
-        ? "No single link binds: the optimum stays with any one at 90 % or 110 %."
-        : table(
-            ["link", "time at 90 %", "at 110 %"],
-            summary.sensitivity
-              .slice(0, MOST_LINKS)
-              .map(({ from, to, narrower, wider }) => [
-                `${from}-${to}`,
-                `${narrower.toFixed(4)}x`,
-                `${wider.toFixed(4)}x`,
-              ]),
-            [false, true, true],
-          ),
-    );
-    const left = summary.sensitivity.length - MOST_LINKS;
-    if (left > 0)
-      lines.push(`… and ${counted(left, "link")} that ${left === 1 ? "binds" : "bind"} less; --json has all.`);
-  }
-  return `${lines.join("\n")}\n`;
 }

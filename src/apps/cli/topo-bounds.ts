@@ -43,7 +43,7 @@ export async function boundsOf(inventory: Inventory): Promise<MachineBounds> {
   ).length;
   if (numDevices < 2) {
     throw new UnsupportedError(
-      `bounds for a machine with ${numDevices} visible accelerator${numDevices === 1 ? "" : "s"}`,
+      `topo --bounds for a machine with ${numDevices} visible accelerator${numDevices === 1 ? "" : "s"}`,
       "they need two or more; --hardware takes a machine that is not here",
     );
   }

@@ -13,6 +13,7 @@ import {
   type SystemParameters,
 } from "../../authoring/simulator/index.ts";
 import { formatSize, InvalidArgumentError } from "../../core/index.ts";
+import { described } from "../../core/internal.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
 import { collect, factor, whole } from "./option-readers.ts";
@@ -79,7 +80,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       const { fit, topology } = flags;
       if (fit !== undefined && topology !== undefined) exit(await run(operation, { ...flags, fit, topology }));
       else if (fit !== undefined)
-        throw new InvalidArgumentError("--topology", topology, "the machine that was measured");
+        throw new InvalidArgumentError("--topology", described("not given"), "the machine that was measured");
       else exit(await (await import("./tune-here.ts")).tuneHere(operation, flags));
     });
 }

@@ -78,16 +78,14 @@ export function simulatedDevices(inventory: Inventory): readonly string[] {
 }
 
 /** @throws InvalidArgumentError when the machine has fewer devices than the plan has ranks */
-export function placeRanks(
-  numRanks: number,
-  inventory: Inventory,
-  devices = simulatedDevices(inventory),
-): readonly string[] {
+export function placeRanks(numRanks: number, inventory: Inventory, given?: readonly string[]): readonly string[] {
+  const devices = given ?? simulatedDevices(inventory);
   if (devices.length < numRanks) {
+    const [what, accepted] = given === undefined ? ["topology", "a system of"] : ["devices", "a list of"];
     throw new InvalidArgumentError(
-      "topology",
-      described(`${devices.length} devices`),
-      `a system of ${numRanks} devices or more, one for each rank`,
+      what,
+      described(`${devices.length} ${devices.length === 1 ? "device" : "devices"}`),
+      `${accepted} ${numRanks} devices or more, one for each rank`,
     );
   }
   return devices.slice(0, numRanks);

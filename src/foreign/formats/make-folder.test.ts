@@ -31,4 +31,7 @@ it("finds a user's folders by variable, below the home, or not at all for a user
   );
   expect(userFolder("XDG_CACHE_HOME", {}, () => "/home/me")).toBe(join("/home/me", ".cache"));
   expect(userFolder("XDG_CACHE_HOME", {}, none)).toBeUndefined();
+  // A relative path counts as none, and so does a home that is one.
+  expect(userFolder("XDG_CACHE_HOME", { XDG_CACHE_HOME: "here" }, () => "/home/me")).toBe(join("/home/me", ".cache"));
+  expect(userFolder("XDG_CACHE_HOME", {}, () => "")).toBeUndefined();
 });

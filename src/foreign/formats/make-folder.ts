@@ -1,7 +1,7 @@
 /** Folders to write to. */
 import { mkdirSync, statSync } from "node:fs";
 import { homedir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { dirname, isAbsolute, join, resolve } from "node:path";
 
 /** Where the XDG Base Directory Specification has folders of a user that no variable names. */
 const BELOW_HOME = { XDG_DATA_HOME: [".local", "share"], XDG_CACHE_HOME: [".cache"] } as const;
@@ -16,9 +16,11 @@ export function userFolder(
   home: () => string = homedir,
 ): string | undefined {
   const named = env[variable];
-  if (named !== undefined && named !== "") return named;
+  // By the specification a relative path counts as none.
+  if (named !== undefined && isAbsolute(named)) return named;
   try {
-    return join(home(), ...BELOW_HOME[variable]);
+    const folder = home();
+    return isAbsolute(folder) ? join(folder, ...BELOW_HOME[variable]) : undefined;
   } catch {
     return undefined;
   }

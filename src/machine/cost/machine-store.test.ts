@@ -106,7 +106,7 @@ describe("the machine's file", () => {
     );
     for (const text of ["{", "5", "{}", nested, JSON.stringify({ ...good, choices: { date: "2026" } })]) {
       writeFileSync(path, text);
-      expect(() => readMachineFile(path), text).toThrow(/broken\.json: .*`chorale tune --reset` removes/);
+      expect(() => readMachineFile(path), text).toThrow(/broken\.json: .*; expected a new file, or one that/);
     }
     writeMachineSection(path, "choices", section([1]));
     expect(readMachineFile(path)).toMatchObject({ choices: section([1]) });

@@ -94,9 +94,7 @@ export function readMachineFile(path: string): MachineRecord | undefined {
     return undefined;
   }
   const refuse = (problem: string, cause?: unknown) =>
-    new FormatError(path, `${problem}; ${isNamed(path) ? NAMES_ANOTHER : "`chorale tune --reset` removes the file"}`, {
-      cause,
-    });
+    new FormatError(path, `${problem}; ${howToMend(path)}`, { cause });
   let value: Partial<MachineRecord> | null;
   try {
     value = parseStrictJson(text, path) as Partial<MachineRecord> | null;
@@ -166,6 +164,12 @@ export function writeMachineSection(path: string, name: StoreSection, section: S
 const isNamed = (path: string) => path === process.env[VARIABLE];
 const FILE_OF_MACHINE = "the file of this machine's measurements";
 const NAMES_ANOTHER = "CHORALE_CHOICES must name a new file, or one that `chorale tune` wrote on this machine";
+
+function howToMend(path: string): string {
+  if (isNamed(path)) return NAMES_ANOTHER;
+  if (path === machineFile()) return "`chorale tune --reset` removes the file";
+  return "expected a new file, or one that `chorale tune` wrote on this machine";
+}
 
 /**
  * Makes sure that a file is not there yet, or holds measurements of this machine.

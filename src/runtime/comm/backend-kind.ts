@@ -61,7 +61,7 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   readonly options: OptionSchema<O>;
   /** What its ranks can run in, the one they run in unless told otherwise first. */
   readonly isolations: readonly Isolation[];
-  /** Why they run in nothing else, as a clause about the backend: `whose ranks ...`. */
+  /** Why they run in nothing else, as a sentence about them: `its ranks ...`. */
   readonly isolationReason?: string;
   /** Whether calls may name the algorithm that serves them, and run plans of their own. */
   readonly servesPlans?: true;
@@ -212,7 +212,7 @@ export function checkIsolation({ name, isolations, isolationReason }: BackendKin
   throw new InvalidArgumentError(
     "isolation",
     isolation,
-    `${accepted} with the ${name} backend${isolationReason === undefined ? "" : `, ${isolationReason}`}`,
+    `${accepted} with the ${name} backend${isolationReason === undefined ? "" : `: ${isolationReason}`}`,
   );
 }
 

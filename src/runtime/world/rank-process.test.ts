@@ -364,7 +364,7 @@ describe.skipIf(library === undefined)("a rank's process (needs g++)", () => {
   it("is refused by the threads backend, with the reason", async () => {
     const refused = launch({ ranks: 1, isolation: "process", run: () => 0 });
     await expect(refused).rejects.toThrow(
-      '"thread" with the threads backend, whose ranks share the memory of one process',
+      '"thread" with the threads backend: its ranks share the memory of one process',
     );
     await expect(launch({ ranks: 1, isolation: "fiber" as never, run: () => 0 })).rejects.toThrow("thread, process");
     await expect(run((_, data) => data, { data: () => 1 })).rejects.toThrow("one that holds a function");

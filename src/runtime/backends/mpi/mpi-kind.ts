@@ -26,7 +26,7 @@ export const MPI_KIND: BackendKind<MpiHandle, MpiOptions> = {
     hosts: hostsProblem,
   },
   isolations: ["process"],
-  isolationReason: "whose ranks are processes, since MPI knows no others",
+  isolationReason: "its ranks are processes, since MPI knows no others",
   maxRanks: MAX_MPI_RANKS,
   usesDevices: false,
   async availableRanks() {

@@ -9,7 +9,7 @@ export const SHM_KIND: BackendKind<ShmHandle, ShmOptions> = {
   name: "shm",
   options: THREADS_KIND.options,
   isolations: ["process"],
-  isolationReason: "whose ranks are processes; as threads they are the threads backend's",
+  isolationReason: "its ranks are processes; as threads they are the threads backend's",
   servesPlans: true,
   maxRanks: MAX_RANKS,
   usesDevices: false,

@@ -18,7 +18,7 @@ export const THREADS_KIND: BackendKind<ThreadsHandle, ThreadsOptions> = {
     choices: isChoices(["shipped", "plans"]),
   },
   isolations: ["thread"],
-  isolationReason: "whose ranks share the memory of one process",
+  isolationReason: "its ranks share the memory of one process",
   servesPlans: true,
   maxRanks: MAX_RANKS,
   usesDevices: false,
