@@ -11,6 +11,7 @@ import {
   switchesReduce,
   TIMED_OPERATIONS,
   type TimedOperation,
+  timedAsVersion,
   timedBusFactor,
 } from "../../authoring/simulator/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
@@ -49,6 +50,8 @@ export interface LibraryCurve {
   readonly networkIsAssumed: boolean;
   /** Without --processes: the expected range covers one process a rank and one for all. */
   readonly processesAreAssumed: boolean;
+  /** The version of NCCL that a newer one is timed as. */
+  readonly timedAs?: string;
   readonly rows: readonly LibraryRow[];
 }
 
@@ -167,7 +170,12 @@ export function libraryCurve(
   const processesAreAssumed =
     perHost > 1 && rows.some(({ highUs, lowUs, timeUs }) => highUs * lowUs > 1.001 * timeUs ** 2);
   const networkIsAssumed = machine.network !== undefined && inventory.environment?.["nicIsAssumed"] === true;
-  return { operation, machine, options, networkIsAssumed, processesAreAssumed, rows };
+  const { version } = options;
+  const timedAs = version === undefined ? undefined : timedAsVersion(version);
+  return {
+    ...{ operation, machine, options, networkIsAssumed, processesAreAssumed, rows },
+    ...(timedAs === version || timedAs === undefined ? {} : { timedAs }),
+  };
 }
 
 /** What the model assumes, in one line. */
@@ -177,6 +185,7 @@ function describeLibrary({
   options,
   networkIsAssumed,
   processesAreAssumed,
+  timedAs,
   rows,
 }: LibraryCurve): string {
   const { fabric, network, numRanks, numNodes, numHosts } = machine;
@@ -188,6 +197,7 @@ function describeLibrary({
         : fabric.kind;
   const parts = [
     `${rows[0]?.library}'s model: ${operation}, ${numRanks} ranks on ${numNodes} ${numNodes === 1 ? "node" : "nodes"}`,
+    ...(timedAs === undefined ? [] : [`NCCL ${options.version} timed as ${timedAs}, the newest that is modelled`]),
     ...(numHosts === numNodes ? [] : [`${numHosts} hosts`]),
     inside,
     ...(network === undefined

@@ -98,7 +98,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--protocol <name>", "only this protocol of NCCL: LL, LL128 or Simple")
     .option(
       "--nccl-version <version>",
-      "what this version of NCCL may choose, such as 2.18.3, 2.0 to 2.30 (default: 2.30)",
+      "what this version of NCCL may choose, such as 2.18.3 (default: 2.30; later ones are timed as it is)",
     )
     .option("--measured <file>", "set the output of nccl-tests beside the simulated times; its sizes are taken")
     .option(
@@ -321,6 +321,7 @@ function documentOf(
   const shared = {
     topology: flags.topology,
     ...(nccl === undefined ? {} : { nccl: nccl.rows.map(rounded), ncclMachine: nccl.machine }),
+    ...(nccl?.timedAs === undefined ? {} : { ncclTimedAs: nccl.timedAs }),
     ...(comparisons.length === 0 ? {} : { measured: comparisons }),
   };
   if (runs.length === 0) return { rows: nccl?.rows.map(rounded) ?? [], ...shared };

@@ -31,6 +31,7 @@ export {
   switchesReduce,
   TIMED_OPERATIONS,
   type TimedOperation,
+  timedAsVersion,
   timedBusFactor,
 } from "../../machine/cost/index.ts";
 export { readAstraNetwork } from "./astra.ts";

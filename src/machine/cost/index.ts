@@ -45,5 +45,5 @@ export { NCCL_GENERATIONS, NCCL_PROTOCOL_NAMES, type NcclProtocol } from "./nccl
 export { NCCL_FIT, NCCL_FIT_SOURCE } from "./nccl-fit.ts";
 export { type NcclAlgorithm, type NcclEstimate, type NcclMachine, ncclEstimate, ncclTime } from "./nccl-model.ts";
 export { ncclPrediction } from "./nccl-prediction.ts";
-export { parseNcclVersion } from "./nccl-versions.ts";
+export { parseNcclVersion, timedAsVersion } from "./nccl-versions.ts";
 export { hasLibraryModel, predictCollective, switchesReduce } from "./predict-collective.ts";

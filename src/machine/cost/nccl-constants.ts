@@ -3,8 +3,8 @@
  * (`src/graph/tuning.cc` and `src/graph/topo.h`), read on 2026-11-20. Microseconds and GB/s of 1e9 bytes.
  */
 
-/** The first and the last minor version whose choices are known: 2.0, and that of the constants. */
-export const NCCL_KNOWN_MINORS = { first: 0, last: 30 } as const;
+/** The newest version whose choices are known: that of the constants. */
+export const NCCL_NEWEST = "2.30";
 
 /** From least latency to most bandwidth. */
 export const NCCL_PROTOCOL_NAMES = ["LL", "LL128", "Simple"] as const;

@@ -1,18 +1,17 @@
 /** NCCL's versions, as far as its choice of algorithms depends on them (release notes of NVIDIA/nccl). */
 import { InvalidArgumentError } from "../../core/index.ts";
-import { NCCL_KNOWN_MINORS, NCCL_NVLS } from "./nccl-constants.ts";
+import { NCCL_NEWEST, NCCL_NVLS } from "./nccl-constants.ts";
 
-/** Reads `2.27.7` or `2.27`. @throws InvalidArgumentError for what is no version, and for one whose choices are not known */
+/** Reads `2.27.7` or `2.27`. @throws InvalidArgumentError for what is no version of NCCL 2 */
 export function parseNcclVersion(text: string): string {
-  const [, major, minor] = /^(0|[1-9]\d?)\.(0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2}))?$/.exec(text) ?? [];
-  if (minor === undefined) throw new InvalidArgumentError("--nccl-version", text, "a version such as 2.27.7");
-  const { first, last } = NCCL_KNOWN_MINORS;
-  if (major === "2" && Number(minor) >= first && Number(minor) <= last) return text;
-  throw new InvalidArgumentError(
-    "--nccl-version",
-    text,
-    `a version from 2.${first} to 2.${last}, those whose choices are known; without this option it is 2.${last}`,
-  );
+  if (/^2\.(0|[1-9]\d?)(\.(0|[1-9]\d?))?$/.test(text)) return text;
+  throw new InvalidArgumentError("--nccl-version", text, "a version of NCCL 2, such as 2.27.7");
+}
+
+/** The version that another one is timed as: the newest that is known, for those after it. */
+export function timedAsVersion(version: string): string {
+  const minor = version.split(".", 2).join(".");
+  return isSince(minor, NCCL_NEWEST) && minor !== NCCL_NEWEST ? NCCL_NEWEST : version;
 }
 
 /** Says whether a version has what came with another one; a version that is not given is the newest. */
