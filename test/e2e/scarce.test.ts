@@ -71,3 +71,22 @@ describe.skipIf(process.platform === "win32")("fewer open files than it takes", 
     expect(enough).toEqual({ code: 0, out: "", err: "" });
   });
 });
+
+describe.skipIf(process.platform !== "linux")("a standard output that takes nothing", { timeout: 60_000 }, () => {
+  it.each([
+    ["detect --format tsv --family cpu", ">/dev/full", "ENOSPC"],
+    ["compile ring-all-reduce --arg numRanks=2 --target json", ">/dev/full", "ENOSPC"],
+    ["sim --help", "1</dev/null", "EBADF"],
+  ])("%s %s: a line on stderr, and no exit code 0", (command, redirection, code) => {
+    const ended = end("bash", "-c", `${chorale} ${command} ${redirection}`);
+    expect(ended.code).not.toBe(0);
+    expect(ended.err).toMatch(new RegExp(`^chorale.*: ${code}: [^\n]*\n$`));
+  });
+
+  it("is left in silence where its reader is", () => {
+    const command = `${chorale} compile ring-all-reduce --arg numRanks=64`;
+    const ended = end("bash", "-c", `set -o pipefail; ${command} | head -1`);
+    expect([ended.code, ended.err]).toEqual([0, ""]);
+    expect(ended.out).toMatch(/^plan ring-all-reduce/);
+  });
+});
