@@ -12,6 +12,7 @@ import {
 } from "../../authoring/verifier/index.ts";
 import { FormatError, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { checkCertificates } from "./check-certificate.ts";
+import { counted } from "./counted.ts";
 import { collect } from "./option-readers.ts";
 import { print, printJson } from "./output.ts";
 import { parseProgramArgs } from "./program-args.ts";
@@ -136,7 +137,7 @@ async function run(files: readonly string[], flags: Flags): Promise<number> {
     if (flags.json === true) continue;
     const count = result.findings.length;
     print(
-      `${result.file}: ${result.ok ? (count === 0 ? "right" : `right, ${count} warning${count === 1 ? "" : "s"}`) : "wrong"}\n${text === "" ? "" : `${text}\n`}`,
+      `${result.file}: ${result.ok ? (count === 0 ? "right" : `right, ${counted(count, "warning")}`) : "wrong"}\n${text === "" ? "" : `${text}\n`}`,
     );
   }
   // One file's document says at its top what the list says of each.

@@ -15,6 +15,7 @@ import {
 import { provePlan, renderFindings, verifyPlan } from "../../authoring/verifier/index.ts";
 import { DTYPE_NAMES, type DType, InvalidArgumentError, PlanError } from "../../core/index.ts";
 import { generateCuda } from "../../runtime/executor/index.ts";
+import { counted } from "./counted.ts";
 import { isProgramFile, loadProgram } from "./load-program.ts";
 import { collect, refuseGiven } from "./option-readers.ts";
 import { print, printError, printJsonText } from "./output.ts";
@@ -132,7 +133,7 @@ function tellTargetFindings(plan: ExecutionPlan): void {
   const errors = findings.filter((finding) => finding.severity === "error");
   if (errors.length === 0) return;
   printError(
-    `chorale check --target mscclpp would refuse this plan, ${errors.length} finding${errors.length === 1 ? "" : "s"}, first:\n${renderFindings(plan, errors, 1)}\n`,
+    `chorale check --target mscclpp would refuse this plan, ${counted(errors.length, "finding")}, first:\n${renderFindings(plan, errors, 1)}\n`,
   );
 }
 
@@ -144,7 +145,7 @@ function tellProof(plan: ExecutionPlan): void {
   const errors = verifyPlan(plan, { lint: false }).findings.filter(({ severity }) => severity === "error");
   if (errors.length === 0) return;
   printError(
-    `chorale compile: this plan is wrong, ${errors.length} finding${errors.length === 1 ? "" : "s"} (chorale check shows all; --no-verify writes it in silence), first:\n${renderFindings(plan, errors, 1)}\n`,
+    `chorale compile: this plan is wrong, ${counted(errors.length, "finding")} (chorale check shows all; --no-verify writes it in silence), first:\n${renderFindings(plan, errors, 1)}\n`,
   );
 }
 

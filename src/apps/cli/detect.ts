@@ -13,6 +13,7 @@ import {
   watch,
 } from "../../machine/hardware/index.ts";
 import type { Device, Family, Inventory } from "../../machine/topology/index.ts";
+import { counted } from "./counted.ts";
 import { EXIT } from "./exit-codes.ts";
 import {
   type Alert,
@@ -222,7 +223,7 @@ function summary(inventory: Inventory, devices: readonly Device[]): string {
   const lines = [
     accelerators.length === 0
       ? "no accelerator found"
-      : `${accelerators.length} accelerator${accelerators.length === 1 ? "" : "s"}, ${formatSize(acceleratorMemory(inventory))} of their memory visible`,
+      : `${counted(accelerators.length, "accelerator")}, ${formatSize(acceleratorMemory(inventory))} of their memory visible`,
     ...inventory.warnings.map(
       ({ source, message, hint }) => `warning: ${source}: ${message}${hint === undefined ? "" : `\n         ${hint}`}`,
     ),

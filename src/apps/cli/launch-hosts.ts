@@ -11,6 +11,7 @@ import {
   nodeRendezvous,
   packageRoot,
 } from "../../runtime/world/index.ts";
+import { counted } from "./counted.ts";
 import { type ListedHost, readHostFile } from "./host-file.ts";
 import { quoted, type RemoteCommand, remoteCommands } from "./remote-launchers.ts";
 
@@ -138,7 +139,7 @@ export function describeHosts(
     const count = typeof nodes.count === "number" ? nodes.count : `${nodes.count.min} to ${nodes.count.max}`;
     const where = rendezvousFrom === undefined ? rendezvous : `${rendezvous} (${rendezvousFrom})`;
     const does = rank === 0 ? `listens at ${where} and supervises all ranks` : `connects to ${where}`;
-    return [`this is host ${rank} of ${count}: ${ranks} rank${ranks === 1 ? "" : "s"}, ${how}; ${does}`];
+    return [`this is host ${rank} of ${count}: ${counted(ranks, "rank")}, ${how}; ${does}`];
   }
   let from = 0;
   return listed.map((host, node) => {

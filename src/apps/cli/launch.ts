@@ -26,6 +26,7 @@ import {
   type WorldEvent,
 } from "../../runtime/world/index.ts";
 import { checkUnstarted, ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
+import { counted } from "./counted.ts";
 import { stackOf } from "./error-text.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
 import {
@@ -320,7 +321,7 @@ function describeEvent(event: WorldEvent): string | undefined {
       if (event.generation === 1) return undefined;
       const fresh = event.ranks.filter(({ was }) => was === undefined).map(({ rank }) => rank);
       const started = fresh.length === 0 ? "" : `; started again: ${fresh.join(", ")}`;
-      return `generation ${event.generation} has ${event.worldSize} rank${event.worldSize === 1 ? "" : "s"}${started}`;
+      return `generation ${event.generation} has ${counted(event.worldSize, "rank")}${started}`;
     }
     case "rebuild-refused":
       return `no further rebuild: ${event.because}`;

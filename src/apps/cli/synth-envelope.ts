@@ -24,11 +24,12 @@ export interface EnvelopeRequest {
   readonly op: PlanReduceOp;
 }
 
-const ROOTED = new Set<CertifiedCollective>(["broadcast", "reduce", "scatter", "gather"]);
+/** Collectives that have a root. */
+export const ROOTED: readonly CertifiedCollective[] = ["broadcast", "reduce", "scatter", "gather"];
 
 /** Refuses what choices cannot say, for they know no root, and files that are something else; before anything is made. */
 export function requireStorable(collective: CertifiedCollective, file: string): void {
-  if (ROOTED.has(collective)) {
+  if (ROOTED.includes(collective)) {
     throw new InvalidArgumentError(
       "--choices",
       collective,
@@ -50,7 +51,7 @@ export async function findEnvelope({
     return await envelope(network, collective, {
       ...options,
       ...(devices === undefined ? {} : { devices }),
-      ...(ROOTED.has(collective) ? { root } : {}),
+      ...(ROOTED.includes(collective) ? { root } : {}),
       onProgress: showProgress,
     });
   } finally {

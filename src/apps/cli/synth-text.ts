@@ -2,6 +2,7 @@
 import type { CertifiedCollective } from "../../authoring/certificate/index.ts";
 import type { EdgeSensitivity, Envelope, Synthesis, SynthesisStatus } from "../../authoring/synthesis/index.ts";
 import { formatSize } from "../../core/index.ts";
+import { counted } from "./counted.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
 
@@ -37,8 +38,6 @@ export interface Summary {
 /** Two decimals, but never 0.00: rates of any size are asked about. */
 const rate = (GBps: number): string =>
   GBps >= 0.1 && GBps < 1e7 ? GBps.toFixed(2) : String(Number(GBps.toPrecision(3)));
-
-const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 function multicastText(template: NonNullable<Summary["multicast"]>): string {
   const gap = ((template.gap - 1) * 100).toFixed(1);

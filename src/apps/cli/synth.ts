@@ -40,7 +40,7 @@ import { print, printJson, reportProgress, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
 import { DEFAULT_SIZES } from "./sim-library.ts";
 import { elementSizesOf, type SizeFlags } from "./size-options.ts";
-import { findEnvelope, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
+import { findEnvelope, ROOTED, renderEnvelope, requireStorable, storeEnvelope } from "./synth-envelope.ts";
 import { renderSynthesis, type Summary } from "./synth-text.ts";
 import { writeOutput } from "./write-output.ts";
 
@@ -366,7 +366,6 @@ async function answer(operation: string, flags: Flags): Promise<number> {
   return flags.certificate !== undefined && !result.isOptimal ? 1 : 0;
 }
 
-const ROOTED: readonly CertifiedCollective[] = ["broadcast", "reduce", "scatter", "gather"];
 const REDUCING: readonly CertifiedCollective[] = ["all_reduce", "reduce", "reduce_scatter"];
 
 /** @throws InvalidArgumentError for an option that says nothing about this collective: it would be ignored */

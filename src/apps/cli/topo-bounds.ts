@@ -9,6 +9,7 @@ import {
 } from "../../authoring/synthesis/index.ts";
 import { UnsupportedError } from "../../core/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { counted } from "./counted.ts";
 import { table } from "./hardware-columns.ts";
 import { listed } from "./node-names.ts";
 
@@ -43,7 +44,7 @@ export async function boundsOf(inventory: Inventory): Promise<MachineBounds> {
   ).length;
   if (numDevices < 2) {
     throw new UnsupportedError(
-      `topo --bounds for a machine with ${numDevices} visible accelerator${numDevices === 1 ? "" : "s"}`,
+      `topo --bounds for a machine with ${counted(numDevices, "visible accelerator")}`,
       "they need two or more; --hardware takes a machine that is not here",
     );
   }
