@@ -1,7 +1,7 @@
 /**
  * What a library extension has the device of each rank do behind an all-reduce, on the result that is there: CUDA C++ which a
- * backend appends to the kernel that reduces, or launches as a kernel of its own behind it. Backends on CPUs know none:
- * extensions do their step themselves there.
+ * backend appends to the kernel that reduces, or launches as a kernel of its own behind it. Backends on CPUs only compare what ranks
+ * have to agree on: extensions do their step themselves there.
  */
 import type { Operand } from "./call.ts";
 
@@ -30,8 +30,8 @@ export interface CallEpilogue {
   readonly words: (output: number, operands: readonly number[]) => readonly bigint[];
   /** Blocks that have anything to do, at most. */
   readonly mostBlocks: number;
-  /** What all ranks agree on, beside the call itself. */
-  readonly agreed: readonly (number | bigint)[];
+  /** What all ranks agree on beside the call itself, in words: ranks whose words differ get a MismatchError that has them. */
+  readonly agreed: string;
   /** Whether it may be part of the kernel that reduces. */
   readonly fuses: boolean;
 }

@@ -86,17 +86,19 @@ export interface Extension {
  */
 export let extensionOf: <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E) => E;
 
+/** Whether the device does epilogues of the communicator's all-reduces. */
+export let takesEpilogues: (communicator: GroupCommunicator) => boolean;
+
 /**
- * An all-reduce with an epilogue, for library extensions.
- * @returns undefined where the communicator's backend knows none: nothing was done then
+ * An all-reduce with an epilogue, for library extensions: they do it themselves where the backend does not take it.
  * @throws what `allReduce` does, UnsupportedError inside a batch
  */
 export let allReduceWith: (
-  communicator: Communicator,
+  communicator: GroupCommunicator,
   input: Data,
   options: OutputOptions,
   epilogue: CallEpilogue,
-) => Work<Tensor> | undefined;
+) => Work<Tensor>;
 
 export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements Communicator {
   readonly backend: string;
@@ -134,8 +136,8 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
       communicator.#closed ??= why;
       communicator.#direct = false;
     };
+    takesEpilogues = ({ driver }) => driver.takesEpilogues === true;
     allReduceWith = (communicator, data, options, epilogue) => {
-      if (!(#notes in communicator) || communicator.driver.takesEpilogues !== true) return undefined;
       communicator.#checkOutsideBatch("an all-reduce with an epilogue");
       return communicator.#issue({ op: "all_reduce", data, options, redop: "sum" }, epilogue);
     };

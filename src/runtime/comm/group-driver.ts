@@ -39,7 +39,7 @@ export interface TensorCall extends CheckedCall {
   readonly timeoutMs: number | undefined;
   /** What is to serve the call. Given to drivers that take it, which check it. Absent: they choose. */
   readonly algorithm: string | undefined;
-  /** What the device does behind the call. Given to drivers that take epilogues alone. */
+  /** What is done behind the call: by the device with drivers that take epilogues, and otherwise by the extension. All compare it. */
   readonly epilogue?: CallEpilogue | undefined;
 }
 export interface BarrierCall {
@@ -93,7 +93,7 @@ export interface GroupDriver {
   readonly strictWork?: boolean;
   /** Whether calls may say which algorithm serves them. */
   readonly takesAlgorithms?: boolean;
-  /** Whether an all-reduce may have an epilogue. */
+  /** Whether the device does the epilogue of an all-reduce. */
   readonly takesEpilogues?: boolean;
   /** Number of the group's next collective. */
   readonly nextSeq: number;

@@ -105,6 +105,7 @@ export {
   extensionOf,
   GroupCommunicator,
   refuseCalls,
+  takesEpilogues,
 } from "./group-communicator.ts";
 export type {
   BarrierCall,

@@ -3,12 +3,23 @@
  * operation is that of TensorRT-LLM's and FlashInfer's all-reduce fusion (RESIDUAL_RMS_NORM), and of vLLM's all_reduce with
  * fused_add_rms_norm behind it; RMSNorm is Zhang and Sennrich, 2019. It refuses quantised outputs and biases.
  */
-import type { Tensor } from "../../core/index.ts";
-import { allReduceWith, type CallEpilogue, type Communicator, type Work } from "../comm/index.ts";
+import { InvalidArgumentError, type Tensor, UnsupportedError } from "../../core/index.ts";
+import {
+  allReduceWith,
+  type CallEpilogue,
+  type Communicator,
+  type Extension,
+  extensionOf,
+  GroupCommunicator,
+  takesEpilogues,
+  type Work,
+} from "../comm/index.ts";
 import { checkNormCall, type NormCall, type ResidualRmsNormOptions } from "./norm-call.ts";
 import { addAndNormalize } from "./residual-rms-norm-host.ts";
 import { residualRmsNorm } from "./residual-rms-norm-kernel.ts";
-import { StagedWork, type Stages } from "./staged-work.ts";
+import { OpenWorks, StagedWork, type Stages } from "./staged-work.ts";
+
+const NAME = "allReduceResidualRmsNorm";
 
 /**
  * Adds up `input` over all ranks, adds the result to `residual`, and normalizes each row of that:
@@ -19,7 +30,8 @@ import { StagedWork, type Stages } from "./staged-work.ts";
  * there. The results are the same on all ranks, bit for bit, where residuals and weights are.
  * Errors: see docs/extensions.md.
  * @returns the output; it and the new residual are there once the work has settled
- * @throws InvalidArgumentError for shapes, types and memory that do not fit; what `allReduce` throws
+ * @throws InvalidArgumentError for shapes, types and memory that do not fit, UnsupportedError inside a batch and for device tensors on
+ *   backends of CPUs; what `allReduce` throws. Its work ends with MismatchError where ranks give other shapes, types or `eps`
  * @example
  * import { launch } from "chorale";
  * import { allReduceResidualRmsNorm } from "chorale/extensions";
@@ -38,11 +50,41 @@ import { StagedWork, type Stages } from "./staged-work.ts";
  * console.log(rows[1]?.normed); // [0.5, 2.65, 0.85, 2.26]
  */
 export function allReduceResidualRmsNorm(communicator: Communicator, options: ResidualRmsNormOptions): Work<Tensor> {
+  if (!(communicator instanceof GroupCommunicator)) {
+    throw new InvalidArgumentError("communicator", communicator, "a communicator of a world");
+  }
   const call = checkNormCall(options);
-  const fused = allReduceWith(communicator, options.input, call.options, epilogueOf(call));
-  if (fused !== undefined) return fused;
-  const sum = communicator.allReduce(options.input, call.options);
-  return new StagedWork<Tensor>(sum.seq, sum.op, sum.group, () => normalized(sum, call), undefined);
+  // Also where the device does it all: this refuses the call inside of a batch.
+  const steps = extensionOf(communicator, NAME, () => new HostSteps());
+  const isWhole = takesEpilogues(communicator);
+  if (!isWhole) checkOnHost(call, communicator.backend);
+  const sum = allReduceWith(communicator, options.input, call.options, epilogueOf(call));
+  if (isWhole) return sum;
+  const work = new StagedWork<Tensor>(sum.seq, sum.op, sum.group, () => normalized(sum, call), undefined);
+  steps.works.add(work as StagedWork<unknown>);
+  return work;
+}
+
+/** @throws UnsupportedError */
+function checkOnHost(call: NormCall, backend: string): void {
+  const { input, output, residual, residualOutput, weight } = call;
+  const all = [input, output, residual, residualOutput, weight];
+  if (!all.some(({ tensor }) => tensor?.storage.kind === "device")) return;
+  throw new UnsupportedError(
+    `${NAME} of device tensors on ${backend}`,
+    "use nccl or cuda, or copy them to the host first",
+  );
+}
+
+/** Calls whose steps are done on CPUs: their sums have ended when their communicator closes, and end with it when it is aborted. */
+class HostSteps implements Extension {
+  readonly works = new OpenWorks();
+
+  async close(): Promise<void> {
+    await this.works.endAll();
+    this.works.report();
+  }
+  abort(): void {}
 }
 
 function* normalized(sum: Work<Tensor>, call: NormCall): Stages<Tensor> {
@@ -51,7 +93,7 @@ function* normalized(sum: Work<Tensor>, call: NormCall): Stages<Tensor> {
   return output as Tensor;
 }
 
-function epilogueOf({ rows, hidden, eps, fuse, dtype, weightDType, ...buffers }: NormCall): CallEpilogue {
+function epilogueOf({ rows, hidden, eps, fuse, weightDType, ...buffers }: NormCall): CallEpilogue {
   const { residual, residualOutput, weight } = buffers;
   const isInPlace = residualOutput === residual;
   const bits = new Uint32Array(Float32Array.of(eps).buffer)[0] as number;
@@ -64,7 +106,7 @@ function epilogueOf({ rows, hidden, eps, fuse, dtype, weightDType, ...buffers }:
     ],
     words: (output, [from = 0, weights = 0, to = from]) => [output, from, to, weights, rows, hidden, bits].map(BigInt),
     mostBlocks: rows,
-    agreed: [hidden, bits],
+    agreed: `residual + RMSNorm (rows of ${hidden}, weight ${weightDType}, eps ${eps}${fuse ? "" : ", fuse false"})`,
     fuses: fuse,
   };
 }

@@ -7,7 +7,7 @@ import type { Tensor } from "../../core/index.ts";
 import type { Communicator, Extension, Work } from "../comm/index.ts";
 import { HostQuantizer } from "./host-quantizer.ts";
 import type { CheckedQuantizedCall } from "./quantized-options.ts";
-import { StagedWork, type Stages } from "./staged-work.ts";
+import { OpenWorks, StagedWork, type Stages } from "./staged-work.ts";
 
 export class HostReduction implements Extension {
   readonly #communicator: Communicator;
@@ -16,8 +16,7 @@ export class HostReduction implements Extension {
   #group: Communicator | undefined;
   #numCalls = 0;
   #last: StagedWork<Tensor> | undefined;
-  /** Works that are pending, or failed without anybody's notice. */
-  #open: StagedWork<Tensor>[] = [];
+  readonly #open = new OpenWorks();
   #abortedFor: string | undefined;
 
   /** Every member makes it in the same place among its calls. */
@@ -37,8 +36,7 @@ export class HostReduction implements Extension {
       this.#last as StagedWork<unknown> | undefined,
     );
     this.#last = work;
-    this.#open = this.#open.filter((one) => !one.settled || isUnseen(one));
-    this.#open.push(work);
+    this.#open.add(work as StagedWork<unknown>);
     return work;
   }
 
@@ -71,18 +69,9 @@ export class HostReduction implements Extension {
 
   /** @throws the failure of a call that nobody looked at */
   async close(): Promise<void> {
-    const last = this.#last;
-    if (last?.settled === false) {
-      // Not by `then`: that counts as looking at it.
-      await new Promise<void>((resolve) => {
-        last.onSettled = resolve;
-      });
-    }
+    await this.#open.end(this.#last as StagedWork<unknown> | undefined);
     const group = this.#group ?? (await this.#opening?.catch(() => undefined));
     await group?.close();
-    const unseen = this.#open.find(isUnseen);
-    if (unseen !== undefined) throw unseen.error;
+    this.#open.report();
   }
 }
-
-const isUnseen = (work: StagedWork<Tensor>) => work.state === "failed" && !work.seen;

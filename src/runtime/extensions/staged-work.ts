@@ -4,6 +4,20 @@ import { checkWait, PendingWork, runningTime, type Work } from "../comm/index.ts
 /** Gives the collectives one after the other, and gets their results. What it returns is the call's. */
 export type Stages<T> = Generator<Work<unknown>, T, unknown>;
 
+/** Works whose turn has come. Each starts when the one before has returned, not inside of it: thousands that fail need no deeper stack. */
+const starting: (() => void)[] = [];
+let isStarting = false;
+function startInTurn(start: () => void): void {
+  starting.push(start);
+  if (isStarting) return;
+  isStarting = true;
+  try {
+    for (let next = starting.shift(); next !== undefined; next = starting.shift()) next();
+  } finally {
+    isStarting = false;
+  }
+}
+
 export class StagedWork<T> extends PendingWork<T> {
   readonly #stages: () => Stages<T>;
   /** The call before this one, whose stages come first. */
@@ -22,7 +36,7 @@ export class StagedWork<T> extends PendingWork<T> {
     this.#stages = stages;
     this.#before = before?.settled === true ? undefined : before;
     if (this.#before === undefined) this.#start();
-    else this.#before.onSettled = () => this.#start();
+    else this.#before.onSettled = () => startInTurn(() => this.#start());
   }
 
   #start(): void {
@@ -67,13 +81,16 @@ export class StagedWork<T> extends PendingWork<T> {
     this.seen = true;
     const until = options?.timeoutMs === undefined ? undefined : runningTime() + options.timeoutMs;
     const left = () => (until === undefined ? {} : { timeoutMs: Math.max(1, until - runningTime()) });
-    this.#drive(left);
+    const works: StagedWork<unknown>[] = [];
+    for (let one: StagedWork<unknown> | undefined = this as StagedWork<unknown>; one !== undefined; one = one.#before) {
+      works.push(one);
+    }
+    for (const one of works.reverse()) one.#drive(left);
     return this.result();
   }
 
-  /** Waits for all stages. @throws TimeoutError when the time is up */
+  /** Waits for all stages; those of the works before have ended. @throws TimeoutError when the time is up */
   #drive(left: () => { timeoutMs?: number }): void {
-    if (this.#before !== undefined) this.#before.#drive(left);
     while (!this.settled) {
       const current = this.#current as Work<unknown>;
       let result: unknown;
@@ -91,3 +108,35 @@ export class StagedWork<T> extends PendingWork<T> {
 
   protected onAwaited(): void {}
 }
+
+/** Works of an extension that are pending, or that failed without anybody's notice: its communicator tells of those when it closes. */
+export class OpenWorks {
+  #works: StagedWork<unknown>[] = [];
+
+  add(work: StagedWork<unknown>): void {
+    this.#works = this.#works.filter((one) => !one.settled || isUnseen(one));
+    this.#works.push(work);
+  }
+
+  /** Waits until a work has settled. Nobody has looked at it by that. */
+  async end(work: StagedWork<unknown> | undefined): Promise<void> {
+    if (work === undefined || work.settled) return;
+    // Not by `then`: that counts as looking at it.
+    await new Promise<void>((resolve) => {
+      work.onSettled = resolve;
+    });
+  }
+
+  /** Waits for all: of works that are not made one after another. */
+  async endAll(): Promise<void> {
+    for (const work of this.#works) await this.end(work);
+  }
+
+  /** @throws the failure of a work that nobody looked at */
+  report(): void {
+    const unseen = this.#works.find(isUnseen);
+    if (unseen !== undefined) throw unseen.error;
+  }
+}
+
+const isUnseen = (work: StagedWork<unknown>) => work.state === "failed" && !work.seen;

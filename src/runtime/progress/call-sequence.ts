@@ -38,19 +38,29 @@ export interface Extras {
   readonly redop?: ReduceOp | undefined;
   readonly counts?: readonly number[] | undefined;
   /** What is done behind it, on all ranks the same. */
-  readonly epilogue?:
-    | { readonly kernel: { readonly name: string }; readonly agreed: readonly (number | bigint)[] }
-    | undefined;
+  readonly epilogue?: { readonly agreed: string } | undefined;
+  /** What the call names to serve it. */
+  readonly algorithm?: string | undefined;
   readonly inPlace?: boolean;
   readonly sendCounts?: readonly number[] | undefined;
   readonly recvCounts?: readonly number[] | undefined;
 }
 
 /** What all ranks agree on and whose hash alone is published. */
-function hashedInWords({ redop, counts, epilogue }: Extras): string {
-  const behind = epilogue === undefined ? [] : [`${epilogue.kernel.name} (${epilogue.agreed.join(", ")}) behind it`];
+function hashedInWords(extras: Extras): string {
+  const { redop, counts } = extras;
   const scalar = typeof redop === "object" ? [`scalar ${show(redop.scalar)}`] : [];
-  return [...scalar, ...behind, ...(counts === undefined ? [] : [`counts [${counts.join(", ")}]`])].join(" and ");
+  return [...scalar, ...wordsOf(extras), ...(counts === undefined ? [] : [`counts [${counts.join(", ")}]`])].join(
+    " and ",
+  );
+}
+
+/** Of that, what is text. */
+function wordsOf({ epilogue, algorithm }: Extras): readonly string[] {
+  return [
+    ...(epilogue === undefined ? [] : [`${epilogue.agreed} behind it`]),
+    ...(algorithm === undefined ? [] : [`algorithm ${algorithm}`]),
+  ];
 }
 
 /** Counts the calls of one communicator by lane. */
@@ -91,14 +101,15 @@ export class CallSequence {
 
   /** The next call of an operation. @param part elements of a part, on which all ranks must agree */
   of(op: WireOp, dtype: DType, part: number, extras: Extras): Arrival {
-    const { redop, root = 0, peer, epilogue } = extras;
+    const { redop, root = 0, peer } = extras;
     const scalar = typeof redop === "object" ? [redop.scalar] : [];
-    const behind = epilogue === undefined ? [] : [...Buffer.from(epilogue.kernel.name), ...epilogue.agreed];
-    const hash = hashNumbers([...(extras.counts ?? []), ...scalar, ...behind, Math.floor(part / 2 ** 32)]);
+    const words = wordsOf(extras);
+    const text = words.flatMap((one) => [...Buffer.from(one)]);
+    const hash = hashNumbers([...(extras.counts ?? []), ...scalar, ...text, Math.floor(part / 2 ** 32)]);
     if (peer === undefined) {
       const call = packCall(op, dtype, redop, root) | (extras.inPlace === true ? IN_PLACE : 0);
       const arrival = this.collective(call, part | 0, hash);
-      const isPlain = scalar.length === 0 && extras.counts === undefined && epilogue === undefined;
+      const isPlain = scalar.length === 0 && extras.counts === undefined && words.length === 0;
       return isPlain ? arrival : { ...arrival, hashed: () => hashedInWords(extras) };
     }
     const counters = op === "send" ? this.#sent : this.#received;

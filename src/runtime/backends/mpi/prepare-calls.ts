@@ -116,7 +116,7 @@ function prepareIn(memory: CallMemory, context: PrepareContext, checked: TensorC
   const make = () => context.plans?.activity(whole, byMpi) ?? byMpi(whole);
   const inner = make();
   const [read, written] = [reads ? memory.of(given) : undefined, writes ? memory.of(target) : undefined];
-  const arrival = sequence.of(op, dtype, count, { redop, root, counts });
+  const arrival = sequence.of(op, dtype, count, { redop, root, counts, epilogue: checked.epilogue });
   const varies = sendCounts !== undefined && recvCounts !== undefined;
   const isStaged = read !== undefined || written !== undefined;
   return {

@@ -156,7 +156,7 @@ export function prepareCall(
   context: PrepareContext,
   op: OperationName,
   checked: CheckedCall,
-  extras: Extras & { readonly algorithm?: string | undefined; readonly epilogue?: CallEpilogue | undefined },
+  extras: Extras & { readonly epilogue?: CallEpilogue | undefined },
 ): Prepared {
   const { at, stream, rank, size, plans } = context;
   const { epilogue } = extras;

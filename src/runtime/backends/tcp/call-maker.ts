@@ -218,7 +218,7 @@ export class CallMaker {
       operator: redop === undefined ? undefined : operatorOf(dtype, redop, size),
     };
     const part = agreedCount(call);
-    const plain = this.sequence.of(op, dtype, part, call);
+    const plain = this.sequence.of(op, dtype, part, { ...call, epilogue: made.epilogue });
     const arrival = named === undefined ? plain : saying(plain, `algorithm ${label}`);
     const runner = new CallRunner(this.#messages, arrival);
     const partBytes = part * elementBytes;

@@ -43,7 +43,7 @@ import { RepeatedRuns } from "./repeated-runs.ts";
 import { countChoices } from "./served-call.ts";
 import { copyOut, type MemoryOwner, placeOf } from "./staging.ts";
 import { ThreadsWork } from "./threads-work.ts";
-import { setCounts, setOperator } from "./work-parameters.ts";
+import { setCounts, setEpilogue, setOperator } from "./work-parameters.ts";
 
 /** The rank whose group it is. */
 interface GroupOwner extends MemoryOwner {
@@ -243,6 +243,7 @@ export class ThreadsGroup implements GroupDriver {
     const choice = choiceFor(this.#engine.choices, call);
     const work = choice?.served.kind === "plan" ? this.#served(call, choice) : this.#collective(call);
     work.choice = choice;
+    if (call.epilogue !== undefined) setEpilogue(work, call.epilogue);
     return work;
   }
 

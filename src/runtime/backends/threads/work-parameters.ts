@@ -19,6 +19,12 @@ export function setOperator(work: ThreadsWork<unknown>, dtype: DType, redop: Red
   work.detail = ` with scalar ${redop.scalar}`;
 }
 
+/** Makes ranks notice it that have other things done behind their calls. */
+export function setEpilogue(work: ThreadsWork<unknown>, { agreed }: { readonly agreed: string }): void {
+  work.extra ^= hashNumbers([...Buffer.from(agreed)]);
+  work.detail += ` with ${agreed} behind it`;
+}
+
 /** Lays the parts of a buffer out one after the other. */
 export function partsOf(counts: readonly number[], elementBytes: number): Parts {
   const sizes = counts.map((count) => count * elementBytes);
