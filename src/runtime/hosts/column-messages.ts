@@ -54,6 +54,17 @@ export class ColumnMessages {
     };
   }
 
+  /** Has the messages for which `fn` makes room be asked for together. */
+  together<T>(fn: () => T): T {
+    this.#carrier.hold?.();
+    try {
+      return fn();
+    } finally {
+      // All groups of the rank share what is held: a call that throws must not leave the others without their grants.
+      this.#carrier.release?.();
+    }
+  }
+
   /** Hears of the same column of every other host, through others. Columns that not all hosts have do nothing. */
   meet(done: () => void): void {
     const { hosts, host, column, numColumns } = this.#layout;

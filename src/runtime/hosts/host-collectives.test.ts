@@ -432,6 +432,15 @@ describe.skipIf(process.platform === "win32")("collectives of ranks that share h
     expect(sizes.map((bytes) => numPieces(["a", "a", "b", "b"], bytes, [8, 8, 8, 8]))).toEqual([1, 1, 1, 1, 2, 4]);
     expect(numPieces(["a", "a", "b", "b"], 2 ** 22, [8, 8, 8, 7])).toBe(8);
     expect(numPieces(["a", "a"], 2 ** 22, [20, 20])).toBe(8);
+    // Over more hosts all-reduces have half as many, and larger ones where the slots take a sixteenth, and 64 MiB.
+    const over = (members: number, hosts: number, room: number) => {
+      const marks = Array.from({ length: hosts * members }, (_, rank) => String(rank % hosts));
+      return pieceBytesFor(layoutOf(marks, 0), Array(marks.length).fill(room)) / 2 ** 20;
+    };
+    expect([over(2, 3, 10), over(2, 3, 9), over(2, 3, 8), over(2, 3, 7)]).toEqual([4, 2, 1, 0.5]);
+    expect([over(4, 4, 20), over(8, 8, 20), over(2, 2, 20), over(2, 1, 20)]).toEqual([2, 1, 1, 0.5]);
+    const three = ["a", "a", "b", "b", "c", "c"];
+    expect([19, 20, 21, 22].map((bits) => numPieces(three, 2 ** bits, Array(6).fill(8)))).toEqual([1, 2, 2, 4]);
   });
 
   it("takes the file's name away when the last has mapped it, and says of another call whose it is", () => {

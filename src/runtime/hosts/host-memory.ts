@@ -30,11 +30,15 @@ import type { HostTensors } from "./host-tensors.ts";
 export const NUM_SLOTS = 4;
 /**
  * Most bytes of a piece of a rank's input, and of what it reduces or receives of one: smaller ones are more messages. Large ones are
- * for groups over several hosts, all of which have room for them: see `pieceBytesFor`.
+ * for groups over several hosts, all of which have room for them: see `pieceBytesFor`. Over more than two hosts each column cuts its
+ * share of a piece once more: pieces of 1 MiB were messages of 128 KiB there, whose handling took a third of the processor time
+ * (bench/results/tcp-must-show-2026-11-29.md).
  */
-export const PIECE_BYTES = { plain: 512 * 1024, large: 1024 * 1024 } as const;
-/** Of the folder, for each member of a host: its slots of large pieces take a sixteenth of it. */
-const LARGE_ROOM_MIB = 128;
+export const PIECE_BYTES = { plain: 512 * 1024, large: 1024 * 1024, cut: 4 * 1024 * 1024 } as const;
+/** Most that the slots of a host's members take together for the sake of pieces that are cut: all of it is reserved. */
+const MOST_SLOTS_BYTES = 64 * 1024 * 1024;
+/** The share of the folder that the slots of all members of a host may take, where they are not plain. */
+const SHARE_OF_ROOM = 1 / 16;
 /** Cache lines are as long, or shorter. */
 export const LINE_BYTES = 128;
 /** Below it lies what counts who has come. */
@@ -42,7 +46,7 @@ const LINES_AT = LINE_BYTES;
 /** The rank's own of a slot: what it receives of other hosts, each from a line on. */
 const ownSlotBytes = (pieceBytes: number) => pieceBytes + 256 * LINE_BYTES;
 /** And the tables of the kernels. */
-const ownBytes = (pieceBytes: number) => NUM_SLOTS * ownSlotBytes(pieceBytes) + 96 * 1024;
+const ownBytes = (pieceBytes: number) => NUM_SLOTS * ownSlotBytes(pieceBytes) + 160 * 1024;
 
 /** What members count: pieces that they have brought, have ready for the others, and have done with. */
 export const COUNT = { brought: 0, shared: 1, taken: 2 } as const;
@@ -63,8 +67,9 @@ const MOST_WRITE_MS = 200;
 
 const pages = (bytes: number) => Math.ceil(bytes / PAGE_BYTES);
 const partsAt = (members: number) => LINES_AT + members * LINE_BYTES;
+const slotsBytes = (members: number, pieceBytes: number) => members * NUM_SLOTS * 2 * pieceBytes;
 const fileBytes = (members: number, pieceBytes: number) =>
-  PAGE_BYTES * pages(partsAt(members) + members * NUM_SLOTS * 2 * pieceBytes);
+  PAGE_BYTES * pages(partsAt(members) + slotsBytes(members, pieceBytes));
 
 /** How much room a folder of this host has for files that its ranks map, as the power of two of MiB below; 0 where nobody knows. */
 export function roomOf(folder = "/dev/shm"): number {
@@ -78,8 +83,16 @@ export function roomOf(folder = "/dev/shm"): number {
 
 /** Most bytes of a group's pieces. @param rooms what `roomOf` says at each member, by group rank */
 export function pieceBytesFor({ hosts }: HostLayout, rooms: readonly number[]): number {
-  const isRoomy = hosts.every((row) => row.every((member) => 2 ** (rooms[member] ?? 0) >= LARGE_ROOM_MIB * row.length));
-  return hosts.length > 1 && isRoomy ? PIECE_BYTES.large : PIECE_BYTES.plain;
+  const hasRoom = (pieceBytes: number) =>
+    hosts.every((row) => {
+      const neededMiB = slotsBytes(row.length, pieceBytes) / 2 ** 20 / SHARE_OF_ROOM;
+      return row.every((member) => 2 ** (rooms[member] ?? 0) >= neededMiB);
+    });
+  const mostMembers = Math.max(...hosts.map(({ length }) => length));
+  for (let bytes: number = PIECE_BYTES.cut; hosts.length > 2 && bytes > PIECE_BYTES.large; bytes /= 2) {
+    if (slotsBytes(mostMembers, bytes) <= MOST_SLOTS_BYTES && hasRoom(bytes)) return bytes;
+  }
+  return hosts.length > 1 && hasRoom(PIECE_BYTES.large) ? PIECE_BYTES.large : PIECE_BYTES.plain;
 }
 
 /** Makes the file of a group's members on this host. @param folder where, if anywhere @throws OutOfMemoryError */

@@ -45,9 +45,15 @@ export interface Stretch {
 /** Pieces of whole lines, so that no element is cut. */
 export const wholeLines = (bytes: number) => Math.max(LINE_BYTES, Math.floor(bytes / LINE_BYTES) * LINE_BYTES);
 
+/** Of all-reduces over more than two hosts, which overlap within a piece too: more pieces are smaller messages. */
+const PIECES_OF_CUTS = 2;
+
 /** Over several hosts: pieces of which all slots have one, so that what is done inside the host overlaps with the sockets. */
-const overlapping = ({ op, partBytes }: PieceCallParts) =>
-  Math.max(op === "all_reduce" ? LEAST_ALL_REDUCED_BYTES : LEAST_PIECE_BYTES, wholeLines(partBytes / NUM_SLOTS));
+function overlapping({ op, partBytes, layout }: PieceCallParts): number {
+  const isReduced = op === "all_reduce";
+  const numPieces = isReduced && layout.hosts.length > 2 ? PIECES_OF_CUTS : NUM_SLOTS;
+  return Math.max(isReduced ? LEAST_ALL_REDUCED_BYTES : LEAST_PIECE_BYTES, wholeLines(partBytes / numPieces));
+}
 
 /** Lines that so many bytes take. */
 export const linesFor = (bytes: number) => Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
@@ -145,16 +151,16 @@ export class PieceTools {
 
   /**
    * Where a stretch of the result goes: into the outputs of those members that have lent them, from a byte of each on, and for the
-   * others to the beginning of the slot's.
+   * others into the slot's, from a byte of that on.
    */
-  targets(slot: number, members: readonly number[], at: number): readonly number[] {
+  targets(slot: number, members: readonly number[], at: number, inSlot: number): readonly number[] {
     const { memory, layout } = this.parts;
     const targets: number[] = [];
     for (const member of members) {
       const from = this.#offered(member, slot, OFFER.output);
       if (from > 0) targets.push(from + at);
     }
-    if (targets.length < members.length) targets.unshift(memory.output(layout.column, slot));
+    if (targets.length < members.length) targets.unshift(memory.output(layout.column, slot) + inSlot);
     return targets;
   }
 

@@ -12,22 +12,29 @@ const ONE_ROUND_BYTES = 1024;
 /** Ranks of a host that go on by themselves: as many as were measured (tcp-must-show-2026-11-29.md in bench/results/). */
 const MOST_APART = 4;
 
+/** Shares are summed, sent and given to the others cut by cut from here on: other threads get no smaller sums. */
+const LEAST_CUT_BYTES = 96 * 1024;
+
 /** A column's share of a piece, reduced at `at`. */
 interface ColumnShare extends Stretch {
   readonly piece: number;
   readonly slot: number;
   /** Room for the whole of it: where this rank's result goes, or what lies at `at`. */
   readonly to: number;
-  /** Combines what the hosts have of it, for all that get it. `done` is called once it is there, unless one of them has failed. */
-  readonly combine: (inputs: readonly number[], done: () => void) => void;
+  /** Combines what the hosts have of a part of it, for all that get it. `done` is called once it is there, unless one of them has failed. */
+  readonly combine: (inputs: readonly number[], part: Stretch, done: () => void) => void;
   /** Whether `combine` leaves what lies at `at` as it is. */
   readonly keeps: () => boolean;
-  /** Gives them what is whole at `to`. @returns whether it may go on: none of them has failed */
-  readonly give: () => boolean;
+  /** Gives them a part that is whole at `to`. @returns whether it may go on: none of them has failed */
+  readonly give: (part: Stretch) => boolean;
 }
 
-/** What goes on between hosts, once this rank's share of a piece is reduced. `done` is called once, perhaps before it returns. */
-type Exchange = (done: () => void) => void;
+/**
+ * What goes on between hosts, once all of this one have brought a piece.
+ * @param reduce reduces a part of this rank's share, and goes on once it is reduced, unless a member of the host has failed
+ * @param done is called once, perhaps before it returns
+ */
+type Exchange = (reduce: (part: Stretch, then: () => void) => void, done: () => void) => void;
 
 /** How columns share out a piece. */
 interface Columns {
@@ -45,13 +52,13 @@ interface Columns {
  * into them: it has just read the same lines of the inputs, and whoever took it would fetch it from that column's cache.
  */
 function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf }: Columns): PieceWork {
-  const { memory, layout } = tools.parts;
+  const { memory, messages, layout } = tools.parts;
   const { column } = layout;
   const hasExchange = column < numColumns && tools.numHosts > 1;
   const exchanges: Exchange[] = [];
-  /** Writes a share for all that get it. */
-  const deliver = (slot: number, at: number, write: (to: readonly number[]) => void): boolean => {
-    const to = tools.targets(slot, takers, at);
+  /** Writes a share, or a part of it, for all that get it. */
+  const deliver = (slot: number, at: number, inSlot: number, write: (to: readonly number[]) => void): boolean => {
+    const to = tools.targets(slot, takers, at, inSlot);
     return to.length === 0 || memory.write(() => write(to));
   };
   return {
@@ -68,20 +75,22 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
       const from = at + share.at;
       const reducedAt = memory.output(column, slot);
       const to = tools.lentOutput > 0 ? tools.lentOutput + from : reducedAt;
-      exchanges[slot] = exchangeOf({
+      const own: ColumnShare = {
         piece,
         slot,
         at: reducedAt,
         to,
         bytes: share.bytes,
-        combine: (inputs, done) => {
-          const all = tools.targets(slot, takers, from);
+        combine: (inputs, part, done) => {
+          const all = tools.targets(slot, takers, from + part.at, part.at);
           if (all.length === 0) done();
-          else tools.writeHosts(inputs, all, share.bytes, done);
+          else tools.writeHosts(inputs, all, part.bytes, done);
         },
         keeps: () => tools.writesLentOnly(slot, takers),
-        give: () => deliver(slot, from, (all) => tools.copyTo(to, all, share.bytes)),
-      });
+        // By this thread, which has just received it, and by C's copy, which need not fetch what it overwrites.
+        give: (part) => deliver(slot, from + part.at, part.at, (all) => tools.copyTo(to + part.at, all, part.bytes)),
+      };
+      exchanges[slot] = messages.together(() => exchangeOf(own));
     },
     work: (piece, slot, done) => {
       if (column >= numColumns) {
@@ -94,13 +103,15 @@ function byColumns(tools: PieceTools, { numColumns, shareOf, takers, exchangeOf 
       const reduce = (to: number | readonly number[]) => tools.reduceRow(slot, from, share.at, to, share.bytes);
       const exchange = exchanges[slot];
       if (exchange === undefined) {
-        if (deliver(slot, from, reduce)) done();
+        if (deliver(slot, from, 0, reduce)) done();
         return;
       }
       const reducedAt = memory.output(column, slot);
-      const goOn = () => exchange(done);
-      if (tools.reduceRowBeside(slot, from, share.at, reducedAt, share.bytes, goOn)) return;
-      if (reduce(reducedAt)) goOn();
+      exchange((part, then) => {
+        const [fromAt, inSlot, to] = [from + part.at, share.at + part.at, reducedAt + part.at];
+        if (tools.reduceRowBeside(slot, fromAt, inSlot, to, part.bytes, then)) return;
+        if (tools.reduceRow(slot, fromAt, inSlot, to, part.bytes)) then();
+      }, done);
     },
     take: (piece, slot) => {
       if (tools.lentOutput > 0 || !takers.includes(column)) return;
@@ -160,42 +171,77 @@ function allReduceColumn(
   const isDirect = numHosts === 2 || bytes <= ONE_ROUND_BYTES;
   const received = (other: number) => (numHosts === 2 ? own : own + other * stride);
   const inputs = hosts.map((_, other) => (other === host ? at + (isDirect ? 0 : mine.at) : received(other)));
+  const whole = { at: 0, bytes };
   if (isDirect) {
     const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), bytes));
     const whenThere = messages.expect(piece, 0, receives);
-    return (done) => {
-      const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
-      if (keeps()) {
-        let left = 2;
-        const one = () => {
-          if (--left === 0) done();
-        };
-        messages.send(piece, 0, sends, one);
-        whenThere(() => combine(inputs, one));
-        return;
-      }
-      // What is sent must stay as it is until it has left.
-      messages.send(piece, 0, sends, () => whenThere(() => combine(inputs, done)));
-    };
+    return (reduce, done) =>
+      reduce(whole, () => {
+        const sends = otherHosts.map((other) => tools.parcel(peer(other), at, bytes));
+        if (keeps()) {
+          let left = 2;
+          const one = () => {
+            if (--left === 0) done();
+          };
+          messages.send(piece, 0, sends, one);
+          whenThere(() => combine(inputs, whole, one));
+          return;
+        }
+        // What is sent must stay as it is until it has left.
+        messages.send(piece, 0, sends, () => whenThere(() => combine(inputs, whole, done)));
+      });
   }
-  const cutsAt = (from: number) =>
-    otherHosts.map((other) => tools.parcel(peer(other), from + cut(other).at, cut(other).bytes));
-  const receives = otherHosts.map((other) => tools.parcel(peer(other), received(other), mine.bytes));
-  const whenCutsThere = messages.expect(piece, 0, receives);
-  // Another host's result comes after it has got this host's cut of it, whose place it may take.
-  const whenResultsThere = messages.expect(piece, 1, cutsAt(to));
-  return (done) =>
-    messages.send(piece, 0, cutsAt(at), () =>
-      whenCutsThere(() => {
-        tools.reduceHosts(inputs, to + mine.at, mine.bytes);
-        const results = otherHosts.map((other) => tools.parcel(peer(other), to + mine.at, mine.bytes));
-        messages.send(piece, 1, results, () =>
-          whenResultsThere(() => {
-            if (give()) done();
-          }),
-        );
-      }),
-    );
+  const cutOf = (from: number, other: number) => tools.parcel(peer(other), from + cut(other).at, cut(other).bytes);
+  const cutFrom = (other: number) => tools.parcel(peer(other), received(other), mine.bytes);
+  const resultFor = (other: number) => tools.parcel(peer(other), to + mine.at, mine.bytes);
+  if (mine.bytes < LEAST_CUT_BYTES) {
+    const whenCutsThere = messages.expect(piece, 0, otherHosts.map(cutFrom));
+    // Another host's result comes after it has got this host's cut of it, whose place it may take.
+    const results = otherHosts.map((other) => cutOf(to, other));
+    const whenResultsThere = messages.expect(piece, 1, results);
+    const goOn = (done: () => void) => {
+      tools.reduceHosts(inputs, to + mine.at, mine.bytes);
+      messages.send(piece, 1, otherHosts.map(resultFor), () =>
+        whenResultsThere(() => {
+          if (give(whole)) done();
+        }),
+      );
+    };
+    return (reduce, done) =>
+      reduce(whole, () => {
+        const cuts = otherHosts.map((other) => cutOf(at, other));
+        messages.send(piece, 0, cuts, () => whenCutsThere(() => goOn(done)));
+      });
+  }
+  // Cut by cut, so that each leaves, and is given to the others, while others are made and come.
+  const whenThere = otherHosts.map((other) => ({
+    cut: messages.expect(piece, 0, [cutFrom(other)]),
+    result: messages.expect(piece, 1, [cutOf(to, other)]),
+    give: () => give(cut(other)),
+  }));
+  return (reduce, done) => {
+    // Of each other host: its cut has left, this host's result has, and its result is with all that get it. And this host's result is.
+    let left = 3 * otherHosts.length + 1;
+    const one = () => {
+      if (--left === 0) done();
+    };
+    let missing = hosts.length;
+    const combineWhenThere = () => {
+      if (--missing > 0) return;
+      combine(inputs, mine, () => {
+        for (const other of otherHosts) messages.send(piece, 1, [resultFor(other)], one);
+        one();
+      });
+    };
+    for (const theirs of whenThere) {
+      theirs.cut(combineWhenThere);
+      theirs.result(() => {
+        if (theirs.give()) one();
+      });
+    }
+    for (const other of otherHosts) reduce(cut(other), () => messages.send(piece, 0, [cutOf(at, other)], one));
+    reduce(mine, combineWhenThere);
+  };
 }
 
 /** Reduce: as a large all-reduce, but the columns send their shares to those of the root's host, and the root gets them. */
@@ -212,11 +258,13 @@ export function reducePieces(parts: PieceCallParts): PieceWork {
     numColumns,
     shareOf: (bytes, index) => tools.share(bytes, index, numColumns),
     takers: tools.row.flatMap((rank, member) => (rank === root ? [member] : [])),
-    exchangeOf: (share) => (done) => {
+    exchangeOf: (share) => (reduce, done) => {
       const send = () => reduceColumn(tools, share, done);
-      // Ranks that only give end when they have heard of everybody all the same.
-      if (share.piece === 0) messages.meet(send);
-      else send();
+      reduce({ at: 0, bytes: share.bytes }, () => {
+        // Ranks that only give end when they have heard of everybody all the same.
+        if (share.piece === 0) messages.meet(send);
+        else send();
+      });
     },
   });
 }
@@ -235,7 +283,7 @@ function reduceColumn(tools: PieceTools, { piece, slot, at, bytes, combine }: Co
   const receives = layout.otherHosts.map((other) => tools.parcel(tools.at(other, column), own + other * stride, bytes));
   messages.swap(piece, 0, [], receives, () => {
     const inputs = hosts.map((_, other) => (other === host ? at : own + other * stride));
-    combine(inputs, done);
+    combine(inputs, { at: 0, bytes }, done);
   });
 }
 

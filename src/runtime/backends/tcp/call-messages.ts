@@ -1,11 +1,12 @@
 /** One collective's messages: which frames they are, and the run of the schedule that sends and awaits them. */
+import type { Carrier } from "../../hosts/index.ts";
 import type { Arrival } from "../../progress/index.ts";
 import { type GroupKey, LANE } from "./frame.ts";
 import type { Inbox } from "./inbox.ts";
 import type { GrantHolds } from "./link.ts";
 import type { Reducer } from "./reducer.ts";
 import type { Schedule } from "./schedule.ts";
-import { type CallBuffers, type RoundCarrier, ScheduleRun } from "./schedule-run.ts";
+import { type CallBuffers, ScheduleRun } from "./schedule-run.ts";
 
 /** What messages of all of a group's calls have in common. */
 export interface GroupMessages {
@@ -17,7 +18,7 @@ export interface GroupMessages {
 }
 
 /** Carries a collective's messages, whose slots count from one on. */
-class CallCarrier implements RoundCarrier {
+class CallCarrier implements Carrier {
   readonly #messages: GroupMessages;
   readonly #arrival: Arrival;
   readonly #firstSlot: number;
@@ -62,7 +63,7 @@ export class CallRunner {
     this.#arrival = arrival;
   }
 
-  carrierFrom(firstSlot: number): RoundCarrier {
+  carrierFrom(firstSlot: number): Carrier {
     return new CallCarrier(this.#messages, this.#arrival, firstSlot);
   }
 

@@ -9,20 +9,13 @@ export interface CallBuffers {
   readonly operator: Operator | undefined;
 }
 
-/** What carries a schedule's messages. */
-export interface RoundCarrier extends Carrier {
-  /** Receives from here on may be told to their senders together, when `release` is called. */
-  readonly hold?: () => void;
-  readonly release?: () => void;
-}
-
 const NOTHING = new Uint8Array(0);
 
 export class ScheduleRun {
   readonly #schedule: Schedule;
   readonly #buffers: CallBuffers;
   readonly #reducer: Reducer;
-  readonly #carrier: RoundCarrier;
+  readonly #carrier: Carrier;
   readonly #onDone: () => void;
   readonly #scratch: number;
   #started = 0;
@@ -33,7 +26,7 @@ export class ScheduleRun {
   #isOver = false;
 
   /** @throws OutOfMemoryError for its scratch; nothing has begun then */
-  constructor(schedule: Schedule, buffers: CallBuffers, reducer: Reducer, carrier: RoundCarrier, onDone: () => void) {
+  constructor(schedule: Schedule, buffers: CallBuffers, reducer: Reducer, carrier: Carrier, onDone: () => void) {
     this.#schedule = schedule;
     this.#buffers = buffers;
     this.#reducer = reducer;

@@ -10,7 +10,7 @@ import { type ReduceJob, reduceOn, type WasmFunction, type WasmMemory } from "..
 import { napUntil } from "../../memory/index.ts";
 
 /** Reductions under way: more than the pieces of a call that are. A power of two. */
-export const MAX_REDUCTIONS = 8;
+export const MAX_REDUCTIONS = 16;
 /** Whole vectors. One thread takes some 20 us for it. */
 const BLOCK_BYTES = 64 * 1024;
 /**
