@@ -198,6 +198,16 @@ describe("the schedules of collectives over sockets", () => {
       const { bytes } = runAll(sides, call, new Random(seed));
       expect(bytes).toBe(2 * (size - 1) * count * 4);
     }
+    const MiB = 2 ** 20;
+    const bounds = (size: number, bytes: number, pieceBytes?: number) => {
+      const { numStrands, window, scratchBytes } = allReduce({ rank: 0, size, elementBytes: 4, pieceBytes }, bytes);
+      return [numStrands, window, Math.round(scratchBytes / MiB)];
+    };
+    // Of many ranks, from two chunks on: half as many, twice as large, half of them under way.
+    expect([4, 8, 16, 64].map((mib) => bounds(4, mib * MiB))).toEqual([4, 8, 16, 64].map((mib) => [mib / 4, 4, 4]));
+    expect([4, 8].map((mib) => bounds(8, mib * MiB))).toEqual([1, 2].map((numStrands) => [numStrands, 4, 4]));
+    expect([12, 16, 64].map((mib) => bounds(8, mib * MiB))).toEqual([2, 2, 8].map((numStrands) => [numStrands, 2, 8]));
+    expect(bounds(8, 16 * MiB, MiB / 4)).toEqual([8, 4, 2]);
     const widest = allReduce({ rank: 0, size: 256, elementBytes: 1 }, EAGER_BYTES / 128);
     expect(widest.strand(0).length).toBeLessThan(MAX_ROUNDS);
   });

@@ -19,6 +19,13 @@ const WHOLE_BYTES = 32 * 1024;
 const WINDOW = 4;
 /** What the ranks hold of one chunk together, and the bounds of each one's piece. */
 const CHUNK_BYTES = 4 * 1024 * 1024;
+/**
+ * The same of large all-reduces of so many ranks, of which fewer are under way: as many bytes, in half as many messages (with four
+ * ranks fewer chunks under way took longer; tcp-must-show-2026-11-29.md in bench/results/).
+ */
+const MANY_RANKS = 5;
+const LARGE_CHUNK_BYTES = 2 * CHUNK_BYTES;
+const LARGE_WINDOW = WINDOW / 2;
 const LEAST_PIECE_BYTES = 64 * 1024;
 const MOST_PIECE_BYTES = 1024 * 1024;
 const SCRATCH_ALIGN = 64;
@@ -81,8 +88,8 @@ export function barrier(place: Place): Schedule {
 }
 
 /** How large a rank's piece of a chunk is at most: whole elements. */
-function pieceBytesOf({ size, elementBytes, pieceBytes }: Place): number {
-  const bytes = pieceBytes ?? Math.min(MOST_PIECE_BYTES, Math.max(LEAST_PIECE_BYTES, Math.floor(CHUNK_BYTES / size)));
+function pieceBytesOf({ size, elementBytes, pieceBytes }: Place, chunkBytes = CHUNK_BYTES): number {
+  const bytes = pieceBytes ?? Math.min(MOST_PIECE_BYTES, Math.max(LEAST_PIECE_BYTES, Math.floor(chunkBytes / size)));
   return Math.floor(bytes / elementBytes) * elementBytes;
 }
 
@@ -141,8 +148,10 @@ export function allReduce(place: Place, bytes: number): Schedule {
   const isSmall =
     place.schedule === undefined ? bytes * Math.ceil(size / 2) <= EAGER_BYTES : place.schedule === "bruck";
   if (isSmall) return smallAllReduce(place, bytes);
-  const pieceBytes = pieceBytesOf(place);
-  const numStrands = Math.max(1, Math.ceil(bytes / (pieceBytes * size)));
+  // Two chunks at least, so that one is combined while the other one moves.
+  const isLarge = place.pieceBytes === undefined && size >= MANY_RANKS && bytes > LARGE_WINDOW * CHUNK_BYTES;
+  const pieceBytes = pieceBytesOf(place, isLarge ? LARGE_CHUNK_BYTES : CHUNK_BYTES);
+  const numStrands = Math.max(isLarge ? LARGE_WINDOW : 1, Math.ceil(bytes / (pieceBytes * size)));
   const pieceOf = (strand: number, owner: number) => {
     const parts = numStrands * size;
     const at = cut(bytes, parts, strand * size + owner, elementBytes);
@@ -152,7 +161,7 @@ export function allReduce(place: Place, bytes: number): Schedule {
   return {
     name: "reduce-scatter-all-gather",
     numStrands,
-    window: WINDOW,
+    window: isLarge ? LARGE_WINDOW : WINDOW,
     scratchBytes: stride * size,
     strand: (strand) => {
       const mine = pieceOf(strand, rank);
