@@ -4,6 +4,7 @@
  * Start reading at script-flags.ts and programs/program-rank.ts.
  */
 export { median } from "./collectives/call-timing.ts";
+export { otherRanks, ranksOfHost } from "./collectives/launch-bench.ts";
 export { leastSize, requireElements, type SizedCall, sizeRange } from "./collectives/size-range.ts";
 export { type Buffers, elementCounts } from "./collectives/timed-calls.ts";
 export { contenderCall } from "./programs/program-calls.ts";

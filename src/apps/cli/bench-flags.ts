@@ -2,14 +2,14 @@
 import { InvalidArgumentError, REDUCE_OPS } from "../../core/index.ts";
 import type { BackendName, Isolation } from "../../runtime/world/index.ts";
 import type { BenchRedop, Drive } from "../bench/index.ts";
+import type { MeasuredHostFlags } from "./host-options.ts";
 import type { DefaultSizes, SizeFlags } from "./size-options.ts";
 
 export const DEFAULT_SIZES: DefaultSizes = { min: 2 ** 10, max: 16 * 2 ** 20 };
 /** More ranks than this must be asked for. */
 export const MOST_UNASKED = 8;
 
-export interface Flags extends SizeFlags {
-  readonly ranks?: number;
+export interface Flags extends MeasuredHostFlags, SizeFlags {
   readonly backend: BackendName | "all";
   readonly isolation?: Isolation;
   readonly dtype: string;

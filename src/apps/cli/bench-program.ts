@@ -21,6 +21,7 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
   ] as const) {
     if (value !== undefined) throw new UnsupportedError(`${flag} with a program`, "it is for the built-in operations");
   }
+  if (flags.nnodes !== undefined) throw new UnsupportedError("--nnodes with a program", "it is measured on one host");
   if (flags.root !== 0) throw new InvalidArgumentError("--root", flags.root, "none: a program's root is its own");
   if (flags.isolation === "process")
     throw new UnsupportedError("--isolation process with a program", "ranks are threads");

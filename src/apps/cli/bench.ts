@@ -32,6 +32,7 @@ import {
 } from "../bench/index.ts";
 import { DEFAULT_SIZES, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
+import { addHostOptions, MEASURED_HOSTS, measuredHosts } from "./host-options.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { sizesOf } from "./size-options.ts";
@@ -87,7 +88,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option("--arg <name=value>", "argument of the program; numRanks is -n's by default", collect)
     .option("--check", "check the results and print the number of wrong elements")
-    .option("--json", "print one JSON document")
+    .option("--json", "print one JSON document");
+  addHostOptions(command)
+    .addHelpText("after", MEASURED_HOSTS.replaceAll("CMD", "chorale bench all_reduce --backend tcp"))
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
 
@@ -124,20 +127,30 @@ async function run(operation: string, flags: Flags): Promise<number> {
     ...(flags.warmup === undefined ? {} : { warmup: flags.warmup }),
     ...(flags.graph === undefined ? {} : { graphCalls: flags.graph === true ? DEFAULT_GRAPH_CALLS : flags.graph }),
   };
+  const hosts = measuredHosts(flags);
+  if (hosts !== undefined && all)
+    throw new InvalidArgumentError("--backend", "all", "one backend beside --nnodes: the hosts meet once");
   // What no backend can do is bad usage, whichever engines are here.
-  await checkBench({ ...options, ranks: flags.ranks ?? 2 }, backends);
+  await checkBench({ ...options, ranks: hosts?.ranks ?? flags.ranks ?? 2 }, backends);
   const rows: BenchRow[] = [];
   const skipped: { backend: BackendName; why: string }[] = [];
   for (const backend of backends) {
     try {
-      const ranks = flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
+      const ranks = hosts?.ranks ?? flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
       const sizes = sizesOf(flags, DEFAULT_SIZES, { op, ranks, dtype });
-      rows.push(...(await measure({ ...options, backend, ranks, sizes }, flags)));
+      const nodes = hosts === undefined ? {} : { nodes: hosts.nodes };
+      // Rows come to the first host alone, which prints the table.
+      const shown = hosts?.isFirst === false ? { ...flags, json: true } : flags;
+      rows.push(...(await measure({ ...options, ...nodes, backend, ranks, sizes }, shown)));
     } catch (error) {
       if (!all || !isSkippable(error)) throw error;
       skipped.push({ backend, why: error.message });
       if (!flags.json) print(`# ${backend} skipped: ${error.message}\n`);
     }
+  }
+  if (hosts?.isFirst === false) {
+    if (!flags.json) print("# host 0 prints what was measured\n");
+    return EXIT.done;
   }
   if (flags.json) {
     printJson({ schemaVersion: 1, rows, skipped }, 2);

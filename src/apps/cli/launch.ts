@@ -16,7 +16,6 @@ import {
   DEFAULT_RESTARTS,
   FAILURE_POLICIES,
   type FailurePolicy,
-  type HostRange,
   ISOLATIONS,
   type Isolation,
   LAUNCH_BACKENDS,
@@ -29,6 +28,7 @@ import { checkUnstarted, ignoreDebugSignal, numStoppingThreads } from "../../run
 import { counted } from "./counted.ts";
 import { stackOf } from "./error-text.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
+import { addHostOptions, parseCount, parseDelay } from "./host-options.ts";
 import {
   commandsFor,
   describeHosts,
@@ -110,24 +110,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "--backend-option <key=value>",
       "an option of the backend, as in launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
       collect,
-    )
-    .option(
-      "--nnodes <n>",
-      "number of hosts, MIN:MAX of them, or env: what Slurm, Open MPI, MPICH or Kubeflow says",
-      parseNodes,
-    )
-    .option("--node-rank <r>", "number of this host, from 0, or env (of a Kubernetes indexed Job too)", parseNodeRank)
-    .option(
-      "--rdzv <host:port>",
-      "where the launcher of host 0 listens (CHORALE_RDZV, MASTER_ADDR:MASTER_PORT; under srun derived)",
-    )
-    .option("--join-timeout <seconds>", "how long the hosts wait for each other at the start (60)", seconds)
+    );
+  addHostOptions(command)
     .option(
       "--last-call <seconds>",
       "with MIN:MAX hosts: how long to wait for more once MIN have come (10)",
       parseDelay,
     )
-    .option("--host-timeout <seconds>", "give up a host that is silent for longer (10)", seconds)
     .option(
       "--tls-ca <file>",
       "with tcp: connect over TLS, to peers with certificates of this authority (PEM; CHORALE_TLS_CA)",
@@ -381,26 +370,4 @@ function parseRanks(text: string): number {
     throw new InvalidOption(`expected an integer from 1 to ${MAX_RANKS}`);
   }
   return ranks;
-}
-
-function parseNodes(text: string): number | HostRange | "env" {
-  if (text === "env") return text;
-  const [, min, max] = /^(\d{1,9})(?::(\d{1,9}))?$/.exec(text) ?? [];
-  if (min === undefined || Number(min) < 1) throw new InvalidOption("expected a number of hosts, MIN:MAX, or env");
-  if (max === undefined) return Number(min);
-  if (Number(max) < Number(min)) throw new InvalidOption("expected MIN:MAX, with MIN no larger than MAX");
-  return { min: Number(min), max: Number(max) };
-}
-
-function parseNodeRank(text: string): number | "env" {
-  return text === "env" ? text : parseCount(text);
-}
-
-function parseCount(text: string): number {
-  if (!/^\d{1,6}$/.test(text)) throw new InvalidOption("expected an integer, 0 or more");
-  return Number(text);
-}
-
-function parseDelay(text: string): number {
-  return text.trim() !== "" && Number(text) === 0 ? 0 : seconds(text);
 }

@@ -2,12 +2,12 @@
 import { parseDType } from "../../core/index.ts";
 import type { Isolation } from "../../runtime/comm/index.ts";
 import type { BackendName } from "../../runtime/world/index.ts";
+import type { MeasuredHostFlags } from "./host-options.ts";
 import type { DefaultSizes, SizeFlags } from "./size-options.ts";
 
-export interface TuneHereFlags extends SizeFlags {
+export interface TuneHereFlags extends MeasuredHostFlags, SizeFlags {
   readonly backend?: BackendName;
   readonly isolation?: Isolation;
-  readonly ranks?: number;
   readonly dtype?: string;
   readonly budget?: number;
   readonly arg?: readonly string[];

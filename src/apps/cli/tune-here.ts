@@ -1,5 +1,5 @@
 /**
- * `chorale tune OP --backend threads|cuda`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine.
+ * `chorale tune OP --backend threads|cuda|tcp`, `--show` and `--reset`: which algorithm serves a collective fastest on this machine.
  * Programs are tune-program.ts's.
  */
 import { parseOperation } from "../../collectives/index.ts";
@@ -18,6 +18,7 @@ import {
 } from "../tune/index.ts";
 import { MOST_UNASKED } from "./bench-flags.ts";
 import { EXIT } from "./exit-codes.ts";
+import { measuredHosts } from "./host-options.ts";
 import { print, printError, printJson, showProgress } from "./output.ts";
 import { sizesOf } from "./size-options.ts";
 import { DEFAULT_SIZES, measuringOf, type TuneHereFlags, us } from "./tune-flags.ts";
@@ -43,7 +44,7 @@ export async function tuneHere(operation: string | undefined, flags: TuneHereFla
   const stored = machineToTune();
   if (operation === undefined || flags.backend === undefined) {
     const accepted =
-      "an operation or a program, and --backend threads or cuda; --show, --reset, or --fit <measurements> --topology <what>";
+      "an operation, and --backend threads, cuda or tcp; a program, and threads or cuda; --show, --reset, or --fit <measurements> --topology <what>";
     const given = operation === undefined ? "not given" : `${operation} without --backend`;
     throw new InvalidArgumentError("what to tune", described(given), accepted);
   }
@@ -67,7 +68,8 @@ async function tune(
   flags: TuneHereFlags,
 ): Promise<number> {
   const op = parseOperation(operation);
-  const ranks = flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
+  const hosts = measuredHosts(flags);
+  const ranks = hosts?.ranks ?? flags.ranks ?? (await defaultRanks(backend, MOST_UNASKED));
   const how = measuringOf(flags);
   let result: TuneResult;
   try {
@@ -78,10 +80,15 @@ async function tune(
       sizes: sizesOf(flags, DEFAULT_SIZES, { op, ranks, dtype: how.dtype ?? "f32" }),
       costs: cpuCostsFor(stored.costs, ranks),
       ...how,
+      ...(hosts === undefined ? {} : { nodes: hosts.nodes }),
       onProgress: showProgress,
     });
   } finally {
     showProgress("");
+  }
+  if (hosts?.isFirst === false) {
+    if (flags.json !== true) print("# host 0 prints and stores what was measured\n");
+    return EXIT.done;
   }
   const file = flags.dryRun === true ? undefined : stored.file;
   if (file !== undefined) storeTuning(file, result, version());

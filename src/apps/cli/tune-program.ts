@@ -5,7 +5,7 @@ import { compile, type Program } from "../../authoring/compiler/index.ts";
 import type { ExecutionPlan } from "../../authoring/plan/index.ts";
 import { placeRanks, SimulatedMachine } from "../../authoring/simulator/index.ts";
 import { OPERATION_NAMES } from "../../collectives/index.ts";
-import { ChoraleError, formatSize, InvalidArgumentError, printableLine } from "../../core/index.ts";
+import { ChoraleError, formatSize, InvalidArgumentError, printableLine, UnsupportedError } from "../../core/index.ts";
 import { assignments, described } from "../../core/internal.ts";
 import { cpuCostsFor, thisMachine } from "../../machine/cost/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
@@ -153,6 +153,7 @@ export async function tuneProgramHere(
   stored: TunedMachine,
   flags: TuneHereFlags,
 ): Promise<number> {
+  if (flags.nnodes !== undefined) throw new UnsupportedError("--nnodes with a program", "it is tuned on one host");
   const { search, args } = parseTries(flags.try ?? []);
   const { usesDevices } = await backendKind(backend);
   const ofKernels = usesDevices ? undefined : OF_KERNELS.find((one) => search[one] !== undefined);

@@ -73,7 +73,7 @@ describe("chorale tune --fit", () => {
       return err;
     };
     expect(await refused("--topology", "hgx-h200-8")).toMatch(
-      /an operation or a program, and --backend threads or cuda; .*--fit <measurements>/,
+      /an operation, and --backend threads, cuda or tcp; a program, and .*--fit <measurements>/,
     );
     expect(await refused("all_reduce")).toMatch(/what to tune is all_reduce without --backend; expected an operation/);
     expect(await refused("--show", "--reset")).toMatch(/--show is given with --reset; expected one of the two/);

@@ -16,6 +16,7 @@ import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { addHostOptions, MEASURED_HOSTS } from "./host-options.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
@@ -45,16 +46,22 @@ export function configure(command: Command, exit: (code: number) => void): void 
       new Option(
         "--backend <name>",
         "measure which algorithm serves the operation, or which variant of the program runs, fastest here, and store it",
-      ).choices(["threads", "cuda"]),
+      ).choices(["threads", "cuda", "tcp"]),
     )
-    .option("-n, --ranks <n>", "number of ranks (default: the cores, or the devices; at most 8)", whole(1))
+    .option(
+      "-n, --ranks <n>",
+      "number of ranks, of each host where there are several (default: the cores, or the devices; at most 8)",
+      whole(1),
+    )
     .option("--arg <key=value>", "an argument of the program; may be given again", collect)
     .option(
       "--try <name=value,value>",
       "values that are searched: of an argument of the program, or of instances, threads, unroll (units of 16 bytes), packets (lines, sheets, words), blocks (of a strand: 1, 2, 4, 8); may be given again",
       collect,
     )
-    .addOption(new Option("--isolation <kind>", "what ranks on devices run in").choices(["thread", "process"]))
+    .addOption(
+      new Option("--isolation <kind>", "what ranks run in (cuda: thread; tcp: process)").choices(["thread", "process"]),
+    )
     .option("-b, --min <size>", "first size, as the larger of a rank's two buffers (default: 64)")
     .option("-e, --max <size>", "last size (default: 16M)")
     .option("-f, --factor <f>", "each size is this times the one before", factor, 4)
@@ -75,7 +82,9 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("--plan <algorithm>", "the library's algorithm that ran where rows name none")
     .option("--only <constants>", "fit these constants alone, comma-separated")
     .option("-o, --output <file>", "write the constants, for `chorale sim --params`")
-    .option("--json", "print one JSON document")
+    .option("--json", "print one JSON document");
+  addHostOptions(command)
+    .addHelpText("after", MEASURED_HOSTS.replaceAll("CMD", "chorale tune all_reduce --backend tcp"))
     .action(async (operation: string | undefined, flags: Flags & TuneHereFlags) => {
       const { fit, topology } = flags;
       if (fit !== undefined && topology !== undefined) exit(await run(operation, { ...flags, fit, topology }));

@@ -1,7 +1,8 @@
 /**
  * `chorale tune OP` as library code: candidates are ranked by the simulator (on devices: listed by size), the best of them
  * measured beside the shipped choice with results checked, and one is chosen only where repeated loops in turn show it to be
- * clearly faster. On cores the same times fit the simulator's constants; on devices the replay of graphs is timed.
+ * clearly faster. On cores the same times fit the simulator's constants; on devices the replay of graphs is timed; over sockets one
+ * loop of each listed candidate says which ones are measured.
  */
 
 import { proofOf } from "../../authoring/plan/index.ts";
@@ -13,15 +14,16 @@ import { cpuTopology } from "../../machine/cost/index.ts";
 import type { Isolation } from "../../runtime/comm/index.ts";
 import type { ChoiceRow, ChoiceTable } from "../../runtime/executor/internal.ts";
 import { SERVED_COLLECTIVES } from "../../runtime/executor/internal.ts";
-import { type BackendName, backendKind } from "../../runtime/world/index.ts";
+import { type BackendName, backendKind, type NodesOptions } from "../../runtime/world/index.ts";
 import { checkBench } from "../bench/index.ts";
 import { median } from "../bench/internal.ts";
 import { type Candidate, candidatesOf, rankCandidates } from "./candidates.ts";
 import { deviceCandidates, graphCallsOf } from "./device-candidates.ts";
 import { BUDGET_S, HOW_MEASURED, measured, requireSizes, requireTunable } from "./measuring-world.ts";
+import { shippedWay, socketCandidates } from "./socket-candidates.ts";
 import type { TuneFigure, TuneJob, TuneReading } from "./tune-types.ts";
 
-/** Candidates measured at one size. */
+/** Candidates measured at one size: on cores the best by simulated time, over sockets by one loop of each. */
 const MOST_CANDIDATES = 4;
 /** How much faster than the shipped choice a candidate must be, by the median of the loops and by the fastest, and in how many. */
 const CLEARLY = 1.05;
@@ -33,11 +35,13 @@ export interface TuneOptions {
   readonly sizes: readonly number[];
   readonly dtype?: DType;
   readonly backend?: BackendName;
-  /** What ranks run in. Threads by default. */
+  /** What ranks run in: threads by default, on tcp processes. */
   readonly isolation?: Isolation;
   /** Constants by which candidates are ranked. */
   readonly costs: CpuCosts;
   readonly budgetSeconds?: number;
+  /** Of several hosts, of a backend that can have some: `ranks` are those of all, as many on each. The first host gets the result. */
+  readonly nodes?: NodesOptions;
   /** Is told what is going on. */
   readonly onProgress?: (text: string) => void;
 }
@@ -95,18 +99,21 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   const kind = await backendKind(backend);
   requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, backend });
-  requireSizes(sizes, ranks, kind.usesDevices);
-  onProgress("compiling candidates");
-  const { isolation = "thread" } = options;
-  const candidates = kind.usesDevices ? [] : candidatesOf(op, ranks);
-  const bySize = sizes.map((sizeBytes) =>
-    kind.usesDevices
-      ? { sizeBytes, labels: deviceCandidates(op, ranks, sizeBytes), graphCalls: graphCallsOf(sizeBytes) }
-      : {
-          sizeBytes,
-          labels: rankCandidates(candidates, sizeBytes, costs, MOST_CANDIDATES).map(({ label }) => label),
-        },
-  );
+  const ways = kind.ways?.(op);
+  const isOnCores = !kind.usesDevices && ways === undefined;
+  requireSizes(sizes, ranks, isOnCores);
+  if (isOnCores) onProgress("compiling candidates");
+  const { isolation = kind.isolations[0] ?? "thread" } = options;
+  const candidates = isOnCores ? candidatesOf(op, ranks) : [];
+  const bySize = sizes.map((sizeBytes): TuneJob["sizes"][number] => {
+    if (kind.usesDevices)
+      return { sizeBytes, labels: deviceCandidates(op, ranks, sizeBytes), graphCalls: graphCallsOf(sizeBytes) };
+    if (ways !== undefined) return { sizeBytes, labels: socketCandidates(ways, op, ranks, sizeBytes) };
+    return {
+      sizeBytes,
+      labels: rankCandidates(candidates, sizeBytes, costs, MOST_CANDIDATES).map(({ label }) => label),
+    };
+  });
   const job: TuneJob = {
     op,
     dtype,
@@ -117,14 +124,18 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     beside: [],
     servesInPlace: true,
     sizes: bySize,
+    numRanks: ranks,
+    mayRefuse: !isOnCores,
+    ...(ways === undefined ? {} : { most: MOST_CANDIDATES }),
     ...HOW_MEASURED,
     budgetMs: 1000 * (options.budgetSeconds ?? BUDGET_S),
   };
-  const report = await measured(job, { ranks, backend, choices: "shipped", onProgress });
-  const readings = report?.readings ?? [];
+  const report = await measured(job, { ranks, backend, choices: "shipped", nodes: options.nodes, onProgress });
+  const found = report?.readings ?? [];
+  const readings = ways === undefined ? found : found.map(overSockets);
   const topology = report?.topology ?? cpuTopology(ranks);
   const rows = readings.map(chosenOf);
-  if (!kind.usesDevices) onProgress("fitting the simulator");
+  if (isOnCores) onProgress("fitting the simulator");
   const measurements = measurementsOf(readings, candidates);
   return {
     op,
@@ -138,9 +149,16 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     wrong: readings.flatMap(({ sizeBytes, others }) =>
       others.filter(({ wrong }) => wrong > 0).map(({ label }) => `${label} at ${sizeBytes} bytes`),
     ),
-    fit: kind.usesDevices ? undefined : fitCpuCosts(measurements, costs),
+    fit: !isOnCores ? undefined : fitCpuCosts(measurements, costs),
     measurements,
   };
+}
+
+/** A reading with the name that tables have for what served by itself, and without that among the others. */
+function overSockets({ base, others, second, ...rest }: TuneReading): TuneReading {
+  const label = shippedWay(base.label);
+  const isOther = (one: { readonly label: string }) => one.label !== label && one.label !== base.label;
+  return { ...rest, base: { ...base, label }, others: others.filter(isOther), second: second.filter(isOther) };
 }
 
 /** Chooses at one size: the shipped choice, unless another one was clearly faster in the second look. */

@@ -175,7 +175,7 @@ describe("chorale tune FILE on threads", () => {
        });`,
     );
     expect(await refused(1, wrong, "--backend", "threads", ...few)).toMatch(/wrong/);
-    expect(await refused(2, ring, ...few)).toMatch(/--backend threads or cuda/);
+    expect(await refused(2, ring, ...few)).toMatch(/a program, and threads or cuda/);
     const on = ["--backend", "threads", ...few] as const;
     expect(await refused(2, ring, ...on, "--try", "instances=0")).toMatch(/whole numbers from 1 to 256/);
     expect(await refused(2, ring, ...on, "--try", "threads=64")).toMatch(/what there is on threads/);

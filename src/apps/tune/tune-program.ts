@@ -111,6 +111,11 @@ export async function tuneProgram(options: TuneProgramOptions): Promise<TuneProg
   const { sizes, dtype = "f32", backend = "threads", isolation = "thread", search = {}, iterations } = options;
   const { onProgress = () => {} } = options;
   const kind = await backendKind(backend);
+  if (kind.ways !== undefined)
+    throw new UnsupportedError(
+      `tune of a program on ${backend}`,
+      "comm.run has it run as it is written there: threads or cuda",
+    );
   onProgress("compiling variants");
   const variants = variantsOf(options.sources, search, kind.usesDevices);
   const [written] = variants;
@@ -119,7 +124,7 @@ export async function tuneProgram(options: TuneProgramOptions): Promise<TuneProg
   const ranks = plan.ranks.length;
   requireTunable(kind, ranks);
   await checkBench({ op, ranks, sizes, dtype, redop, root, backend, isolation });
-  requireSizes(sizes, ranks, kind.usesDevices);
+  requireSizes(sizes, ranks, !kind.usesDevices);
   const most = await kind.availableRanks();
   if (ranks > most) throw new InvalidArgumentError("-n", ranks, `at most ${most}, with the backend ${backend}`);
   requireProof(plan);
@@ -135,6 +140,8 @@ export async function tuneProgram(options: TuneProgramOptions): Promise<TuneProg
     base: { kind: "algorithm", name: written.label },
     beside: [{ kind: "choice", name: "built-in" }, ...(kind.usesDevices ? [NCCL] : [])],
     servesInPlace: false,
+    numRanks: ranks,
+    mayRefuse: kind.usesDevices,
     sizes: sizes.map((sizeBytes, i) => ({
       sizeBytes,
       labels: (offered[i] ?? []).filter((label) => isRight.has(nameOf(label)) && label !== written.label),

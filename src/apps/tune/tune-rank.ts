@@ -13,6 +13,10 @@ const MOST_SECOND = 2;
 /** Measures. @returns the readings of the sizes that the budget allowed, on every rank */
 async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
   const { comm } = world;
+  // Hosts that were given different numbers of ranks: what was listed is for another world.
+  if (comm.size !== job.numRanks) return { readings: [], topology: undefined, numRanks: comm.size };
+  // Groups over sockets learn in a call how they lie on their hosts.
+  await comm.barrier();
   const began = performance.now();
   const elementBytes = sizeOf(job.dtype);
   const countOf = (sizeBytes: number) => partCount(job.op, comm.size, Math.floor(sizeBytes / elementBytes));
@@ -27,8 +31,13 @@ async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
     const here = { ...plain, ...(graphCalls === undefined ? {} : { graphCalls }) };
     const measure = (those: readonly Contender[], repeats: number, inPlace = false) =>
       measureContenders(world, comm, { ...here, repeats, inPlace }, those, buffers, countOf(sizeBytes), index === 0);
-    const runnable = await runnableOf(comm, job, buffers, countOf(sizeBytes), labels);
-    const contenders = [base, ...beside, ...runnable.map((name): Contender => ({ kind: "algorithm", name }))];
+    const named = (name: string): Contender => ({ kind: "algorithm", name });
+    let runnable = await runnableOf(comm, job, buffers, countOf(sizeBytes), labels);
+    if (job.most !== undefined && runnable.length > job.most) {
+      const seen = await measure(runnable.map(named), 1);
+      runnable = fastestOf(runnable, seen, job.most);
+    }
+    const contenders = [base, ...beside, ...runnable.map(named)];
     const measured = await measure(contenders, job.repeats);
     const figure = ({ timing, wrong, served }: Measured, label = served): TuneFigure => ({
       label,
@@ -41,7 +50,7 @@ async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
       .filter(({ wrong, timeUs }) => wrong === 0 && timeUs < own.timeUs)
       .sort((a, b) => a.timeUs - b.timeUs)
       .slice(0, MOST_SECOND)
-      .map(({ label }): Contender => ({ kind: "algorithm", name: label }));
+      .map(({ label }) => named(label));
     const look = async (inPlace: boolean): Promise<Pick<SecondLook, "ratios" | "ofFastest">[]> => {
       const [first, ...again] = await measure([base, ...seconds], job.secondRepeats, inPlace);
       const before = first?.timing.loops ?? [];
@@ -64,10 +73,20 @@ async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
     if (comm.rank === 0) console.log(TUNE_PREFIX + sizeBytes);
   }
   const { topology } = comm.capabilities().features;
-  return { readings, topology: typeof topology === "string" ? topology : undefined };
+  return { readings, numRanks: comm.size, topology: typeof topology === "string" ? topology : undefined };
 }
 
-/** Those that run here: what they ask of a device is known when they are first called, on all ranks alike. */
+/** The fastest, and those that were wrong, which are told. */
+function fastestOf(labels: readonly string[], seen: readonly Measured[], most: number): readonly string[] {
+  const all = labels.map((label, i) => ({ label, us: seen[i]?.timing.us ?? 0, wrong: seen[i]?.wrong ?? 0 }));
+  const fastest = all
+    .filter(({ wrong }) => wrong === 0)
+    .sort((a, b) => a.us - b.us)
+    .slice(0, most);
+  return [...all.filter(({ wrong }) => wrong > 0), ...fastest].map(({ label }) => label);
+}
+
+/** Those that run here: what they ask of a device or of hosts is known when they are first called, on all ranks alike. */
 async function runnableOf(
   comm: World["comm"],
   job: TuneJob,
@@ -75,7 +94,7 @@ async function runnableOf(
   count: number,
   labels: readonly string[],
 ): Promise<readonly string[]> {
-  if (!comm.capabilities().deviceTensors) return labels;
+  if (!job.mayRefuse) return labels;
   const found: string[] = [];
   for (const name of labels) {
     const call = contenderCall(

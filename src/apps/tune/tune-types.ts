@@ -15,6 +15,11 @@ export interface TuneJob extends Omit<ProgramJob, "contenders" | "sizes"> {
     /** Calls of a graph whose replay is timed; the calls themselves where absent. */
     readonly graphCalls?: number;
   }[];
+  /** Where labels are more: the fastest ones of one loop each are measured. */
+  readonly most?: number;
+  /** Whether calls may be refused by a label. */
+  readonly mayRefuse: boolean;
+  readonly numRanks: number;
   /** Loops of the second look, at those that looked faster than `base`. */
   readonly secondRepeats: number;
   /** Time after which no further size is begun, ms since the start. */
@@ -41,6 +46,7 @@ export interface SecondLook {
 
 /** What the ranks found. */
 export interface TuneReport {
+  readonly numRanks: number;
   readonly readings: readonly TuneReading[];
   /** How tables name what the ranks ran on, where the backend says so. */
   readonly topology: string | undefined;

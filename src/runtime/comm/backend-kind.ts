@@ -4,6 +4,7 @@
  * is first used. Nobody else asks which backend it is. A kind's module must load fast and need no engine: what needs a
  * library or a device is imported by the methods that use it.
  */
+import type { CollectiveName } from "../../collectives/index.ts";
 import { InvalidArgumentError } from "../../core/index.ts";
 import type { LibrarySpec } from "../../foreign/native/index.ts";
 import type { Family } from "../../machine/topology/index.ts";
@@ -65,6 +66,8 @@ export interface BackendKind<H extends HostHandle = HostHandle, O extends object
   readonly isolationReason?: string;
   /** Whether calls may name the algorithm that serves them, and run plans of their own. */
   readonly servesPlans?: true;
+  /** Beside plans: the names of what it has by itself for a collective, as `algorithm:` and tables of choices take them. Absent where that is one thing. */
+  ways?(collective: CollectiveName): readonly string[];
   /** Whether all that its ranks send between hosts can be over TLS. */
   readonly encrypts?: true;
   /** Most ranks of a world on any machine. */

@@ -18,6 +18,8 @@ export const ROW_PREFIX = "chorale-bench-row ";
 
 /** Runs the benchmark. @returns the rows, on every rank; also printed by rank 0 as they come */
 export async function runBenchRank(world: World, job: BenchJob): Promise<BenchReport> {
+  // Hosts that were given different numbers of ranks.
+  if (job.numRanks !== undefined && world.size !== job.numRanks) return { numRanks: world.size };
   const missing = whyNot(world.comm, job);
   if (missing !== undefined) return missing;
   try {

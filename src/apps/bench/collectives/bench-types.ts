@@ -23,6 +23,8 @@ export interface BenchJob {
   /** Sizes as nccl-tests prints them: the larger of a rank's two buffers, bytes. */
   readonly sizes: readonly number[];
   readonly drive: Drive;
+  /** Of the world that the job is for, where hosts bring their own numbers. */
+  readonly numRanks?: number;
   /** Calls per loop; chosen by time when absent. */
   readonly iterations?: number;
   /** Calls per loop, by place in `sizes`; before `iterations`. */
@@ -87,4 +89,5 @@ export interface BenchRow extends Measurement {
 export type BenchReport =
   | { readonly rows: readonly BenchRow[] }
   | { readonly unsupported: string; readonly accepted: string }
-  | { readonly algorithm: string; readonly accepted: string };
+  | { readonly algorithm: string; readonly accepted: string }
+  | { readonly numRanks: number };

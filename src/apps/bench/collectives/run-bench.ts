@@ -11,16 +11,19 @@ import {
   type Isolation,
   LAUNCH_BACKENDS,
   MAX_RANKS,
+  type NodesOptions,
 } from "../../../runtime/world/index.ts";
 import { ROW_PREFIX } from "./bench-rank.ts";
 import type { BenchJob, BenchRedop, BenchReport, BenchRow, Drive } from "./bench-types.ts";
-import { launchBench } from "./launch-bench.ts";
+import { launchBench, otherRanks, ranksOfHost } from "./launch-bench.ts";
 import { requireElements } from "./size-range.ts";
 
 export interface BenchOptions {
   readonly op: OperationName;
-  /** Number of ranks. */
+  /** Number of ranks, of all hosts. */
   readonly ranks: number;
+  /** Of several hosts, of a backend that can have some, with as many ranks each. The first host gets the rows. */
+  readonly nodes?: NodesOptions;
   /** Sizes as nccl-tests prints them, bytes; see `sizeRange`. */
   readonly sizes: readonly number[];
   readonly backend?: BackendName;
@@ -142,7 +145,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
   const { usesDevices, availableRanks, isolations } = await backendKind(backend);
   const isolation = options.isolation ?? isolations[0] ?? "thread";
   const most = await availableRanks();
-  if (ranks > most) {
+  if (ranksOfHost(ranks, options.nodes) > most) {
     const because = usesDevices ? `the visible devices: ${backend} wants one per rank` : `with the backend ${backend}`;
     throw new InvalidArgumentError("-n", ranks, `at most ${most}, ${because}`);
   }
@@ -158,6 +161,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
     graphCalls: options.graphCalls ?? 0,
     check: options.check ?? false,
     inPlace: options.inPlace ?? true,
+    numRanks: ranks,
     ...(options.iterations === undefined ? {} : { iterations: options.iterations }),
     ...(options.iterationsBySize === undefined ? {} : { iterationsBySize: options.iterationsBySize }),
     ...(options.warmup === undefined ? {} : { warmup: options.warmup }),
@@ -166,6 +170,7 @@ export async function bench(options: BenchOptions): Promise<BenchRow[]> {
   const world = { ...options, ranks, backend, isolation, module: RANK_MODULE, prefix: ROW_PREFIX };
   const report = await launchBench<BenchReport, BenchJob, BenchRow>(job, world);
   if (report === undefined) return [];
+  if ("numRanks" in report) throw otherRanks(report.numRanks, ranks);
   if ("algorithm" in report) throw new InvalidArgumentError("--algorithm", report.algorithm, report.accepted);
   if ("unsupported" in report) throw new UnsupportedError(report.unsupported, report.accepted);
   return [...report.rows];

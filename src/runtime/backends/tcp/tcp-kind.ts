@@ -2,6 +2,7 @@
 import { hostname } from "node:os";
 import { type BackendKind, isDuration, isFlag, type OptionCheck } from "../../comm/index.ts";
 import { MAX_CONNECTIONS, MAX_TCP_RANKS } from "./capabilities.ts";
+import { BY_ITSELF, SOCKET_KERNELS } from "./socket-ways.ts";
 import { isTcpChoices } from "./tcp-choices.ts";
 import { CHECKSUM_MODES, HIERARCHY_MODES, SEND_THREAD_MODES, type TcpHandle, type TcpOptions } from "./tcp-handle.ts";
 import { adoptTcpHost, createTcpHost, failTcpRank, publishTcpHost, readTcpFlight, releaseTcpHost } from "./tcp-host.ts";
@@ -35,6 +36,7 @@ export const TCP_KIND: BackendKind<TcpHandle, TcpOptions> = {
   },
   isolations: ["process", "thread"],
   servesPlans: true,
+  ways: (collective) => SOCKET_KERNELS[collective].filter((name) => name !== BY_ITSELF),
   maxRanks: MAX_TCP_RANKS,
   usesDevices: false,
   availableRanks: () => MAX_TCP_RANKS,
