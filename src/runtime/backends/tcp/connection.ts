@@ -42,6 +42,8 @@ export interface ConnectionListener {
   begin(head: Head): Uint8Array;
   /** The payload is there. Called for every frame. @throws FormatError */
   end(head: Head, payload: Uint8Array): void;
+  /** What came is no frame, or damaged: the connection ends, and can still be written to. */
+  refuse?(error: FormatError): void;
   /** The connection is over. Called once. */
   over(error: Error | undefined): void;
 }
@@ -327,6 +329,7 @@ export class Connection {
       fn();
     } catch (error) {
       if (!(error instanceof FormatError)) throw error;
+      if (!this.#isOver) this.#listener.refuse?.(error);
       this.finish(error);
     }
   }

@@ -37,6 +37,8 @@ const TURN_WAIT_MS = 1;
 const MAX_ORPHAN_BYTES = 2 * WINDOW_BYTES;
 /** Groups that were closed and may still get frames. */
 const MAX_RETIRED = 4_096;
+/** Of why a frame is refused, when its sender is told. */
+const MAX_VERDICT_CHARS = 1_000;
 /** How long the others may take to close their ends, once their systems have all that this rank has said, ms. */
 const FAREWELL_MS = 1_000;
 
@@ -169,6 +171,7 @@ export class TcpRank implements TcpContext {
       const listener: ConnectionListener = {
         begin: (head) => this.#begin(link, head),
         end: (head, payload) => this.#end(link, head, payload),
+        refuse: (error) => this.#tellVerdict(link, error),
         over: (error) => this.#over(link, index === 0, error),
       };
       return new Connection(socket, {
@@ -249,7 +252,10 @@ export class TcpRank implements TcpContext {
   #control(link: Link, message: Readonly<Record<string, unknown>>): void {
     const { kind, group, failure, seq, rank, cause, call, blamed } = message;
     if (kind === "bye") link.saidBye = true;
-    else if (kind === "rank-failed") {
+    else if (kind === "refused") {
+      const what = `rank ${link.rank} (${link.address}) refused what it received of this one: ${String(cause)}`;
+      this.markGone(link.rank, what, true, this.options.rank);
+    } else if (kind === "rank-failed") {
       if (!this.#isRank(rank) || !(blamed === undefined || this.#isRank(blamed)))
         throw new FormatError(
           `rank ${link.rank}`,
@@ -271,6 +277,13 @@ export class TcpRank implements TcpContext {
 
   #isRank(value: unknown): value is number {
     return typeof value === "number" && Number.isInteger(value) && value >= 0 && value < this.options.worldSize;
+  }
+
+  /** Tells a rank why what it sent is refused: it would take the end of its connections for the end of this rank. */
+  #tellVerdict(link: Link, { message }: FormatError): void {
+    if (link.isOver || this.#isOver) return;
+    link.control({ kind: "refused", cause: message.slice(0, MAX_VERDICT_CHARS) });
+    link.flush();
   }
 
   // Ranks that are gone.
