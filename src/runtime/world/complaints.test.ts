@@ -2,7 +2,7 @@
  * What users of NCCL and torch.distributed complain of most, provoked here over sockets: each test shows the message that
  * chorale gives instead. The table in docs/doctor.md names these tests, and those of the complaints that are provoked elsewhere.
  */
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import { RankFailedError } from "../../core/index.ts";
 import { launch } from "./launch.ts";
 import type { LaunchOptions } from "./launch-options.ts";
@@ -154,6 +154,21 @@ describe.skipIf(process.platform === "win32")("complaint", () => {
       1,
       expect.objectContaining({ name: "TypeError", message: "the data loader found a file of 0 bytes" }),
     ]);
+  });
+
+  it("10, ports that are taken: port 0 is the system's choice, which is told", async () => {
+    vi.stubEnv("CHORALE_SECRET", "a secret of this test alone, 0123456789");
+    const written = vi.spyOn(process.stderr, "write").mockImplementation(() => true);
+    try {
+      const nodes = { count: 1, rank: 0, rendezvous: "127.0.0.1:0" };
+      await launch({ ranks: 1, backend: "tcp", nodes, run: async ({ comm }) => void (await comm.barrier()) });
+      const told = written.mock.calls.map(([text]) => String(text)).join("");
+      const [, port] = /^chorale: the rendezvous is at 127.0.0.1:(\d+)$/m.exec(told) ?? [];
+      expect(Number(port)).toBeGreaterThan(0);
+    } finally {
+      written.mockRestore();
+      vi.unstubAllEnvs();
+    }
   });
 
   it("13, rank 0 as single point: it dies, and the store, its values and the world of the others go on", async () => {
