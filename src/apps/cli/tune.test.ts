@@ -77,7 +77,7 @@ describe("chorale tune --fit", () => {
     );
     expect(await refused("all_reduce")).toMatch(/what to tune is all_reduce without --backend; expected an operation/);
     expect(await refused("--show", "--reset")).toMatch(/--show is given with --reset; expected one of the two/);
-    expect(await refused("--fit", MEASURED)).toMatch(/--topology is undefined/);
+    expect(await refused("--fit", MEASURED)).toMatch(/--topology is not given/);
     expect(await refused("--fit", "nothing.json", "--topology", "hgx-h200-8")).toMatch(/nothing.json: does not exist/);
     expect(await refused("--fit", MEASURED, "--topology", "hgx-h200-8", "--only", "speed")).toMatch(/launchUs/);
     expect(await refused("broadcast", "--fit", MEASURED, "--topology", "hgx-h200-8")).toMatch(/all_reduce, all_gather/);
