@@ -16,7 +16,7 @@ constexpr int SHEETS_AT_ONCE = STRIDE / 32;
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 __device__ __forceinline__ bool endsLine() { return (lane() & 7) == 7; }
 __device__ __forceinline__ i64 sheetsOf(i64 bytes) {
-  return bytes <= 0 ? 0 : ((bytes + 15) / 16 + SHEET_UNITS - 1) / SHEET_UNITS;
+  return bytes <= 0 ? 0 : ((u32)((u64)(bytes + 15) >> 4) + SHEET_UNITS - 1) / SHEET_UNITS;
 }
 // Where this thread's unit of a row is, in bytes of data.
 __device__ __forceinline__ i64 unitAt(i64 sheet, int row) {
