@@ -1,7 +1,14 @@
 /** NVRTC: CUDA C++ to device code at run time. */
 import { readdirSync } from "node:fs";
 import { NativeError, type Unavailable, UnavailableError } from "../../core/index.ts";
-import { bindAll, type LibrarySpec, openLibrary, type StatusFunction } from "../native/index.ts";
+import {
+  bindAll,
+  type LibrarySpec,
+  type NativeLibrary,
+  openLibrary,
+  parsePrototype,
+  type StatusFunction,
+} from "../native/index.ts";
 import { toolkitFolders } from "./search-folders.ts";
 import { NVRTC_PROTOTYPES, type NvrtcSymbol } from "./symbols.ts";
 
@@ -11,9 +18,14 @@ export class Nvrtc {
   readonly version: readonly [major: number, minor: number];
   readonly #api: Readonly<Record<NvrtcSymbol, StatusFunction>>;
 
-  constructor(path: string, api: Readonly<Record<NvrtcSymbol, StatusFunction>>) {
-    this.path = path;
+  readonly #compileAside: ReturnType<NativeLibrary["bindAsync"]>;
+
+  constructor(library: NativeLibrary) {
+    const api = bindAll(library, NVRTC_PROTOTYPES);
+    this.path = library.path;
     this.#api = api;
+    const { result, args } = parsePrototype(NVRTC_PROTOTYPES.nvrtcCompileProgram);
+    this.#compileAside = library.bindAsync("nvrtcCompileProgram", result, args);
     const out = new Int32Array(2);
     api.nvrtcVersion(out.subarray(0, 1), out.subarray(1, 2));
     this.version = [out[0] ?? 0, out[1] ?? 0];
@@ -24,22 +36,39 @@ export class Nvrtc {
    * @throws NativeError whose text is the compiler's log
    */
   compile(source: string, computeCapability: readonly [number, number], options: readonly string[] = []): Uint8Array {
-    const api = this.#api;
-    const program = new BigUint64Array(1);
-    this.#check("nvrtcCreateProgram", api.nvrtcCreateProgram(program, source, "chorale.cu", 0, null, null));
-    const handle = program[0] ?? 0n;
+    const program = this.#create(source);
     try {
-      const all = [`--gpu-architecture=sm_${computeCapability.join("")}`, "--std=c++17", ...options];
-      const status = api.nvrtcCompileProgram(handle, all.length, all);
-      if (status !== 0) throw new NativeError("NVRTC", "nvrtcCompileProgram", status, this.#log(handle));
-      const size = new BigUint64Array(1);
-      this.#check("nvrtcGetCUBINSize", api.nvrtcGetCUBINSize(handle, size));
-      const image = new Uint8Array(Number(size[0]));
-      this.#check("nvrtcGetCUBIN", api.nvrtcGetCUBIN(handle, image));
-      return image;
+      const all = optionsFor(computeCapability, options);
+      return this.#cubinOf(program, this.#api.nvrtcCompileProgram(program[0] ?? 0n, all.length, all));
     } finally {
-      api.nvrtcDestroyProgram(program);
+      this.#api.nvrtcDestroyProgram(program);
     }
+  }
+
+  /** The same on another thread of the process: the event loop goes on. */
+  async compileAside(source: string, computeCapability: readonly [number, number]): Promise<Uint8Array> {
+    const program = this.#create(source);
+    try {
+      const all = optionsFor(computeCapability, []);
+      return this.#cubinOf(program, Number(await this.#compileAside(program[0] ?? 0n, all.length, all)));
+    } finally {
+      this.#api.nvrtcDestroyProgram(program);
+    }
+  }
+
+  #create(source: string): BigUint64Array {
+    const program = new BigUint64Array(1);
+    this.#check("nvrtcCreateProgram", this.#api.nvrtcCreateProgram(program, source, "chorale.cu", 0, null, null));
+    return program;
+  }
+
+  #cubinOf([handle = 0n]: BigUint64Array, status: number): Uint8Array {
+    if (status !== 0) throw new NativeError("NVRTC", "nvrtcCompileProgram", status, this.#log(handle));
+    const size = new BigUint64Array(1);
+    this.#check("nvrtcGetCUBINSize", this.#api.nvrtcGetCUBINSize(handle, size));
+    const image = new Uint8Array(Number(size[0]));
+    this.#check("nvrtcGetCUBIN", this.#api.nvrtcGetCUBIN(handle, image));
+    return image;
   }
 
   #log(program: bigint): string {
@@ -54,6 +83,12 @@ export class Nvrtc {
     if (status !== 0) throw new NativeError("NVRTC", symbol, status, "see nvrtc.h");
   }
 }
+
+const optionsFor = (computeCapability: readonly [number, number], more: readonly string[]) => [
+  `--gpu-architecture=sm_${computeCapability.join("")}`,
+  "--std=c++17",
+  ...more,
+];
 
 let loaded: Nvrtc | Unavailable | undefined;
 
@@ -95,7 +130,7 @@ export function nvrtcLibrary(): LibrarySpec {
 export function loadNvrtc(): Nvrtc | Unavailable {
   if (loaded !== undefined) return loaded;
   const library = openLibrary(nvrtcLibrary());
-  loaded = library.available ? new Nvrtc(library.path, bindAll(library, NVRTC_PROTOTYPES)) : library;
+  loaded = library.available ? new Nvrtc(library) : library;
   return loaded;
 }
 

@@ -16,8 +16,18 @@ export class LaunchGraph {
   readonly args: KernelArguments;
   readonly #graph: CudaGraph;
   readonly #change: () => number;
+  readonly #shape: LaunchShape;
+  #kernel: CudaKernel;
 
-  private constructor(graph: CudaGraph, words: BigUint64Array, args: KernelArguments, change: () => number) {
+  private constructor(
+    graph: CudaGraph,
+    { kernel, shape }: { readonly kernel: CudaKernel; readonly shape: LaunchShape },
+    words: BigUint64Array,
+    args: KernelArguments,
+    change: () => number,
+  ) {
+    this.#kernel = kernel;
+    this.#shape = shape;
     this.words = words;
     this.args = args;
     this.#graph = graph;
@@ -46,7 +56,7 @@ export class LaunchGraph {
       const exec = device.make("graph", (out) => device.call("cuGraphInstantiateWithFlags", WHAT, out, source, 0n));
       const [number, at, place] = [Number(exec), Number(node[0]), Number(driver.addressOf(words))];
       const change = () => nodes.cuGraphExecKernelNodeSetParams_v2(number, at, place);
-      return new LaunchGraph(new CudaGraph(MADE_HERE, device, exec, source), words, args, change);
+      return new LaunchGraph(new CudaGraph(MADE_HERE, device, exec, source), { kernel, shape }, words, args, change);
     } catch (error) {
       device.ledger?.drop("graphSource", source);
       driver.api.cuGraphDestroy(source);
@@ -54,11 +64,19 @@ export class LaunchGraph {
     }
   }
 
-  /** Has later runs take what the arguments are now. @throws NativeError, ClosedError */
-  takeArguments(): void {
+  /**
+   * Has later runs take what the arguments are now.
+   * @param kernel that they run: one with the same parameters as the first
+   * @throws NativeError, ClosedError
+   */
+  takeArguments(kernel: CudaKernel): void {
     const { device, closed } = this.#graph;
     // As a world ends its graphs are closed first, and plans later.
     if (closed) throw new ClosedError(WHAT, "was closed");
+    if (kernel !== this.#kernel) {
+      this.words.set(launchWords(kernel, this.#shape, this.args).subarray(0, 1));
+      this.#kernel = kernel;
+    }
     device.activate();
     const status = this.#change();
     if (status !== CUDA_STATUS.success) device.fail("cuGraphExecKernelNodeSetParams_v2", status, WHAT);

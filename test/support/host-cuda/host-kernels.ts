@@ -10,7 +10,12 @@ import { fileURLToPath } from "node:url";
 import { chunkBytesOf, type ExecutionPlan, shapeOf } from "../../../src/authoring/plan/index.ts";
 import { type DType, sizeOf, viewAs } from "../../../src/core/index.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "../../../src/runtime/executor/cuda/generate.ts";
-import { launchWords, type WindowSizes, windowBytes } from "../../../src/runtime/executor/cuda/launch-words.ts";
+import {
+  launchWords,
+  packetBytes,
+  type WindowSizes,
+  windowBytes,
+} from "../../../src/runtime/executor/cuda/launch-words.ts";
 import type { LocalBuffers } from "../local-ranks.ts";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
@@ -101,6 +106,11 @@ export interface HostOptions extends CudaOptions {
   readonly seed?: number;
   /** Slots of scratch, of a kernel that runs ahead: at most as many as windows would have. */
   readonly slots?: number;
+  /**
+   * Sizes of parts, bytes, that have kernels of their own, which ranks launch by turns with the one whose sizes are arguments, each at
+   * another time. No launch may be larger than the largest.
+   */
+  readonly foldedSizes?: readonly number[];
 }
 
 /** All ranks of a plan over one memory, by its generated kernel. */
@@ -113,6 +123,9 @@ export class HostRanks {
   #seed: number;
   readonly #slots: number | undefined;
   readonly #epilogueAddresses: number;
+  /** Kernels by the size that they are for. */
+  readonly #folded = new Map<number, number>();
+  #numLaunched = 0;
   readonly #state: readonly number[];
   readonly #abort: number;
   #windows: readonly number[] = [];
@@ -121,12 +134,13 @@ export class HostRanks {
   constructor(plan: ExecutionPlan, kernels: HostKernels, options: HostOptions) {
     this.plan = plan;
     this.#kernels = kernels;
-    const { seed = 1, slots, epilogueAddresses = 0, ...shape } = options;
+    const { seed = 1, slots, epilogueAddresses = 0, foldedSizes = [], ...shape } = options;
     this.#epilogueAddresses = epilogueAddresses;
     this.#seed = seed;
     this.#slots = slots;
     this.kernel = generateCuda(plan, { threads: 32, unroll: 2, debugTurns: 1_000_000, ...shape });
     this.#index = kernels.add(this.kernel.source);
+    if (foldedSizes.length > 0) this.#fold(foldedSizes);
     this.#abort = this.memory.allocate(4);
     this.#state = plan.ranks.map((_, rank) => {
       const at = this.memory.allocate(4 * this.kernel.state.words);
@@ -134,6 +148,35 @@ export class HostRanks {
       words.set(this.kernel.semaphores[rank]!, this.kernel.state.semaphores);
       return at;
     });
+  }
+
+  #fold(sizes: readonly number[]): void {
+    const shape = shapeOf(this.plan);
+    const { foldedSource } = this.kernel;
+    if (foldedSource === undefined) throw new Error("this kernel is for all sizes");
+    this.#grow(chunkBytesOf(shape, Math.max(...sizes)));
+    for (const part of sizes) {
+      const chunk = chunkBytesOf(shape, part);
+      const words = { ...(this.#sizes as WindowSizes), part, chunk, packetChunk: packetBytes(this.kernel, chunk) };
+      this.#folded.set(part, this.#kernels.add(foldedSource(words)));
+    }
+  }
+
+  /** Makes windows for a chunk of this size, where they are too small. Counters go on. */
+  #grow(chunkBytes: number): WindowSizes {
+    const { kernel, memory, plan } = this;
+    const most = windowBytes(kernel, chunkBytes);
+    const wanted = { ...most, slots: this.#slots ?? most.slots };
+    if (this.#sizes !== undefined && wanted.bytes <= this.#sizes.bytes) return this.#sizes;
+    const old = this.#windows;
+    this.#windows = plan.ranks.map((_, rank) => {
+      const at = memory.allocate(wanted.bytes);
+      const bytes = new Uint8Array(memory.memory.buffer);
+      if (old[rank] !== undefined) bytes.copyWithin(at, old[rank], old[rank] + kernel.window.bytes);
+      return at;
+    });
+    this.#sizes = wanted;
+    return wanted;
   }
 
   /** Runs the plan once on every rank. @returns undefined, or what went wrong */
@@ -158,23 +201,13 @@ export class HostRanks {
     const { kernel, memory, plan } = this;
     const shape = shapeOf(plan);
     const chunks = launches.map(({ partBytes }) => chunkBytesOf(shape, partBytes));
-    const most = windowBytes(kernel, Math.max(...chunks));
-    const wanted = { ...most, slots: this.#slots ?? most.slots };
-    if (this.#sizes === undefined || wanted.bytes > this.#sizes.bytes) {
-      // Anew, as for another class of sizes; but counters go on.
-      const old = this.#windows;
-      this.#windows = plan.ranks.map((_, rank) => {
-        const at = memory.allocate(wanted.bytes);
-        const bytes = new Uint8Array(memory.memory.buffer);
-        if (old[rank] !== undefined) bytes.copyWithin(at, old[rank], old[rank] + kernel.window.bytes);
-        return at;
-      });
-      this.#sizes = wanted;
-    }
-    const sizes = this.#sizes;
+    const sizes = this.#grow(Math.max(...chunks));
+    const kernelOf = (rank: number, partBytes: number) =>
+      (this.#numLaunched++ + rank) % 3 === 0 ? this.#index : (this.#folded.get(partBytes) ?? this.#index);
     const rows = running.map((rank) =>
-      launches.flatMap(({ partBytes, buffers, epilogues }, i) =>
-        launchWords(kernel, {
+      launches.flatMap(({ partBytes, buffers, epilogues }, i) => [
+        kernelOf(rank, partBytes),
+        ...launchWords(kernel, {
           rank,
           input: BigInt(buffers[rank]!.input),
           output: BigInt(buffers[rank]!.output),
@@ -186,14 +219,13 @@ export class HostRanks {
           windows: this.#windows.map(BigInt),
           ...(epilogues && { epilogue: epilogues[rank] as readonly bigint[] }),
         }),
-      ),
+      ]),
     );
-    const size = rows[0]!.length / launches.length;
+    const size = rows[0]!.length / launches.length - 1;
     const numWords = kernel.epilogueWords;
     const windows = ((1n << BigInt(plan.ranks.length)) - 1n) << BigInt(size - numWords - plan.ranks.length);
     const ofEpilogue = ((1n << BigInt(this.#epilogueAddresses)) - 1n) << BigInt(size - numWords);
     const head = [
-      this.#index,
       this.#seed++,
       launches.length,
       rows.length,

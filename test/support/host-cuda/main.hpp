@@ -1,6 +1,6 @@
 // host MEMORY-FILE PARAMETERS-FILE: launches kernels over the memory in a file. The parameters are words of 8 bytes:
-// kernel, seed, launches, ranks, threads, words of a launch, mask; then of each rank: blocks, and the words of each of its
-// launches, of which those that hold addresses (as the mask's bits say) are offsets in the memory. A rank's launches follow
+// seed, launches, ranks, threads, words of a launch, mask; then of each rank: blocks, and of each of its launches the kernel and
+// the words, of which those that hold addresses (as the mask's bits say) are offsets in the memory. A rank's launches follow
 // each other as on a stream; ranks wait for each other only where the kernel does.
 #include <cstdio>
 #include <fcntl.h>
@@ -26,16 +26,16 @@ int main(int, char** argv) {
   fstat(given, &about);
   std::vector<unsigned long long> words(about.st_size / 8);
   if (read(given, words.data(), about.st_size) != about.st_size) return 9;
-  const auto kernel = words[0], seed = words[1], launches = words[2], ranks = words[3], threads = words[4], size = words[5],
-             mask = words[6];
+  const auto seed = words[0], launches = words[1], ranks = words[2], threads = words[3], size = words[4], mask = words[5];
   std::mt19937 random(seed);
-  struct Rank { std::vector<std::vector<unsigned long long>> launches; unsigned blocks; unsigned next; std::vector<shim::Fiber*> alive;
+  struct Rank { std::vector<std::vector<unsigned long long>> launches; std::vector<unsigned> kernels; unsigned blocks; unsigned next; std::vector<shim::Fiber*> alive;
                 shim::Block* late = nullptr; unsigned rounds = 0; };
   std::vector<Rank> all(ranks);
-  size_t at = 7;
+  size_t at = 6;
   constexpr size_t STACK = 64 << 10;
   std::vector<char*> stacks;
   auto begin = [&](Rank& rank) {
+    const auto kernel = rank.kernels[rank.next];
     const auto& launch = rank.launches[rank.next++];
     for (unsigned b = 0; b < rank.blocks; b++) {
       auto* block = new shim::Block(b, threads);
@@ -62,11 +62,13 @@ int main(int, char** argv) {
   for (auto& rank : all) {
     rank.blocks = words[at++];
     rank.launches.resize(launches);
-    for (auto& launch : rank.launches)
+    for (auto& launch : rank.launches) {
+      rank.kernels.push_back(words[at++]);
       for (size_t w = 0; w < size; w++, at++) {
         const bool isAddress = w >= 64 || (mask >> w & 1);
         launch.push_back(isAddress ? (unsigned long long)memory + words[at] : words[at]);
       }
+    }
     rank.next = 0;
   }
   unsigned idle = 0;

@@ -293,6 +293,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       at,
       peers,
       stream: queue.options.stream,
+      isQuiet: () => this.#isQuiet,
     });
     try {
       room.take(this, loaded.demand);
@@ -302,6 +303,18 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       loaded.close();
       throw error;
     }
+  }
+
+  /** Whether nothing of this rank is on its device, as far as it knows, nor is anything captured. */
+  get #isQuiet(): boolean {
+    const { rank, queue } = this.#parts;
+    if (queue.cause !== undefined || queue.closed || rank.capturing !== undefined) return false;
+    return !queue.inFlight && !rank.endings.runsBeside(queue) && rank.at.main.isDone();
+  }
+
+  /** Brings kernels of sizes that were called last, where those have been compiled: for what is captured next. */
+  beforeCapture(): void {
+    for (const { loaded } of this.#slots.values()) loaded?.beforeCapture();
   }
 
   tell(words: Int32Array, target: CallTarget): readonly Int32Array[] {

@@ -268,6 +268,7 @@ export class NcclGroup implements GroupDriver {
         "a group with nothing pending: await what was issued before",
       );
     }
+    this.parts.plans.beforeCapture();
     const recording = new Recording();
     this.#recording = recording;
     this.#rank.capturing = this;

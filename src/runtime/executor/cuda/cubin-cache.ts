@@ -17,19 +17,54 @@ function cubinFolder(): string | undefined {
   return folder === undefined ? undefined : join(folder, "chorale", "cubin");
 }
 
+type Capability = readonly [major: number, minor: number];
+
 /** Compiles CUDA C++, or takes what an earlier compilation left. @throws NativeError with the compiler's log */
 export function compileCached(
   nvrtc: Nvrtc,
   source: string,
-  computeCapability: readonly [number, number],
+  computeCapability: Capability,
   folder: string | undefined = cubinFolder(),
 ): Uint8Array {
-  if (folder === undefined) return nvrtc.compile(source, computeCapability);
-  const key = JSON.stringify([computeCapability, nvrtc.version, source]);
-  const path = join(folder, `${createHash("sha256").update(key).digest("hex").slice(0, 32)}.cubin`);
-  const kept = read(path);
+  const kept = keptCubin(nvrtc, source, computeCapability, folder);
   if (kept !== undefined) return kept;
-  const cubin = nvrtc.compile(source, computeCapability);
+  return keep(nvrtc.compile(source, computeCapability), nvrtc, source, computeCapability, folder);
+}
+
+/** What an earlier compilation left, if there is any. */
+export function keptCubin(
+  nvrtc: Nvrtc,
+  source: string,
+  computeCapability: Capability,
+  folder: string | undefined = cubinFolder(),
+): Uint8Array | undefined {
+  return folder === undefined ? undefined : read(pathOf(nvrtc, source, computeCapability, folder));
+}
+
+/** Compiles on another thread of the process, and leaves what comes of it. @throws (rejects with) NativeError */
+export async function compileAside(
+  nvrtc: Nvrtc,
+  source: string,
+  computeCapability: Capability,
+  folder: string | undefined = cubinFolder(),
+): Promise<Uint8Array> {
+  return keep(await nvrtc.compileAside(source, computeCapability), nvrtc, source, computeCapability, folder);
+}
+
+function pathOf(nvrtc: Nvrtc, source: string, computeCapability: Capability, folder: string): string {
+  const key = JSON.stringify([computeCapability, nvrtc.version, source]);
+  return join(folder, `${createHash("sha256").update(key).digest("hex").slice(0, 32)}.cubin`);
+}
+
+function keep(
+  cubin: Uint8Array,
+  nvrtc: Nvrtc,
+  source: string,
+  computeCapability: Capability,
+  folder: string | undefined,
+): Uint8Array {
+  if (folder === undefined) return cubin;
+  const path = pathOf(nvrtc, source, computeCapability, folder);
   // Ranks compile the same at once: whole files only, the last one stays.
   const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;
   try {

@@ -75,6 +75,29 @@ describe("the source", () => {
     expect(meetsWhen("packet-broadcast", 2)).toBe("isResized(L, last)");
   });
 
+  it("folds the sizes of kernels that send packets and reach no buffers, and nothing else", () => {
+    const sizes = { part: 1024, chunk: 512, scratch: 384, packets: 384, scratchSlot: 0, packetsSlot: 3072 };
+    const of = (name: string) => generateCuda(make(name, 2), { dtype: "f32", relaunches: true, endsAlone: true });
+    const { source, foldedSource } = of("one-shot-packet-all-reduce");
+    const folded = foldedSource?.({ ...sizes, slots: 2, packetChunk: 640 }).split("\n") ?? [];
+    const before = source.split("\n");
+    expect(folded.filter((line) => !before.includes(line))).toMatchInlineSnapshot(`
+      [
+        "  WHOLE_UNITS = 1,",
+        "  i64 partWord; static constexpr i64 part = 1024;             // bytes of a part of the collective's buffers, and of a chunk",
+        "  i64 chunkWord; static constexpr i64 chunk = 512;",
+        "  i64 scratchWord; static constexpr i64 scratch = 384;          // where data and packets lie in a window, how far the slots of launches are apart, and how many there are",
+        "  i64 packetsWord; static constexpr i64 packets = 384;",
+        "  i64 scratchSlotWord; static constexpr i64 scratchSlot = 0;",
+        "  i64 packetsSlotWord; static constexpr i64 packetsSlot = 3072;",
+        "  i64 slotsWord; static constexpr i64 slots = 2;",
+        "  i64 packetChunkWord; static constexpr i64 packetChunk = 640;      // bytes of a chunk in lines of 128 or in sheets",
+      ]
+    `);
+    expect(folded.length).toBe(before.length);
+    for (const name of ["two-phase-all-reduce", "streaming-all-reduce"]) expect(of(name).foldedSource).toBe(undefined);
+  });
+
   it("loads what is packed first before it waits for the number of the launch", () => {
     const options = { dtype: "f32", relaunches: true, endsAlone: true } as const;
     const own = (packets: "lines" | "words") =>

@@ -16,6 +16,8 @@ import {
   BLOCK_WORDS,
   COUNTER_STRIDE,
   END_WORDS,
+  type FoldedSizes,
+  foldedStruct,
   GREETING_BYTES,
   launchStruct,
   type StateLayout,
@@ -112,6 +114,11 @@ export interface GeneratedKernel {
   readonly shiftsAddresses: boolean;
   /** Words that a launch gives the epilogue, the last of its parameter. */
   readonly epilogueWords: number;
+  /**
+   * Writes the kernel for launches of one size alone, on buffers that begin at multiples of 16 bytes, as all its parts do: it does what
+   * `source` does, in fewer instructions, and launches of both may follow each other. Absent where that would gain nothing.
+   */
+  readonly foldedSource: ((sizes: FoldedSizes) => string) | undefined;
 }
 
 export const KERNEL_ENTRY = "chorale_plan";
@@ -132,6 +139,10 @@ const DEFAULT_THREADS = 256;
  * blocks // [16, 16]
  */
 export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
+  return generate(plan, options, undefined);
+}
+
+function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes | undefined): GeneratedKernel {
   const {
     dtype,
     threads = DEFAULT_THREADS,
@@ -189,6 +200,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const blocks = ranks.map(({ strands }) => team * Math.max(1, strands.length));
   const numSlots = plan.options.useDoubleScratchBuffer ? 2 : 1;
   const { debugTurns } = options;
+  const struct = launchStruct(numRanks, shiftsAddresses, epilogue?.numWords ?? 0);
   const source = [
     ...heading(plan, options, format),
     ...(debugTurns === undefined ? [] : [`#define CHORALE_DEBUG ${debugTurns}u`]),
@@ -197,6 +209,8 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       THREADS: threads,
       TEAM: team,
       UNROLL: unroll,
+      // Every buffer, and what each strand moves of it, begins and ends at a multiple of 16 bytes.
+      WHOLE_UNITS: folded === undefined ? 0 : 1,
       BLOCKS_PER_SM: blocksPerMultiprocessor,
       // Groups of strands cut their ranges at multiples of it.
       GRANULE: exact ? Math.max(sizeOf(dtype), usesPackets ? 4 : 1) : 16,
@@ -207,7 +221,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     ...(team === 1 ? [] : ["#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)"]),
     PRIMITIVES,
     ...(team === 1 ? [] : [TEAM_MEETING]),
-    launchStruct(numRanks, shiftsAddresses, epilogue?.numWords ?? 0),
+    folded === undefined ? struct : foldedStruct(struct, folded),
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
     shiftsAddresses ? PRELUDE.meetingOfProcesses : PRELUDE.meeting,
@@ -254,6 +268,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     reached: reachOf(ranks),
     shiftsAddresses,
     epilogueWords: epilogue?.numWords ?? 0,
+    foldedSource:
+      epilogue === undefined && gainsByFolding(ranks, { usesPackets, reaches, exact })
+        ? (sizes) => generate(plan, options, sizes).source
+        : undefined,
   };
 }
 
@@ -281,6 +299,17 @@ function stepsFor(plan: ExecutionPlan, options: CudaOptions) {
 }
 
 const hasScratch = ({ ins, outs }: DataStep) => [...ins, ...outs].some(({ buffer }) => buffer === "scratch");
+
+/**
+ * Whether a kernel of one size takes less time: of those that send packets, whose launches are short, up to a tenth less
+ * (bench/results/cuda-folded-2026-11-29.md). Not known are where peers' buffers begin, and cuts that a size does not decide.
+ */
+function gainsByFolding(
+  ranks: readonly RankSteps[],
+  of: { readonly usesPackets: boolean; readonly reaches: boolean; readonly exact: boolean },
+): boolean {
+  return of.usesPackets && !of.reaches && !of.exact && !dataSteps(ranks).some(({ windowed }) => windowed);
+}
 
 /** Whether a step takes more of semaphores than one unit of one: strands that do so at once may wait for each other. */
 const takesSeveral = (step: Step) =>

@@ -31,16 +31,17 @@ export function isLoaded(device: CudaDevice, source: string): boolean {
 
 /**
  * The module of a source: compiled and loaded where it is not there yet. Blocks until the device is idle then.
+ * @param cubin what comes of compiling it, where that is known
  * @throws UnavailableError without NVRTC, NativeError with the compiler's log
  */
-export function useModule(device: CudaDevice, source: string): CudaModule {
+export function useModule(device: CudaDevice, source: string, cubin?: Uint8Array): CudaModule {
   const modules = modulesOf(device);
   let kept = modules.get(source);
   // The last one of a Map is the one used last.
   modules.delete(source);
   if (kept === undefined || kept.module.closed) {
     kept = {
-      module: CudaModule.load(device, compileCached(requireNvrtc(), source, device.info.computeCapability)),
+      module: CudaModule.load(device, cubin ?? compileCached(requireNvrtc(), source, device.info.computeCapability)),
       users: 0,
     };
     dropUnused(modules);

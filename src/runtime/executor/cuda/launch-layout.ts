@@ -105,6 +105,23 @@ export const LAUNCH_WORDS = [
 ] as const;
 export type LaunchWord = (typeof LAUNCH_WORDS)[number];
 
+/** Words that say how large a launch is, and where its data lies in windows. */
+export type SizeWord = Extract<
+  LaunchWord,
+  "part" | "chunk" | "scratch" | "packets" | "scratchSlot" | "packetsSlot" | "slots" | "packetChunk"
+>;
+/** What these are in every launch of a kernel that is written for one size. */
+export type FoldedSizes = Readonly<Record<SizeWord, number>>;
+
+/** A parameter's type with constants in the place of words, which stay where they are and are not read. */
+export function foldedStruct(struct: string, folded: FoldedSizes): string {
+  return Object.entries(folded).reduce(
+    (text, [name, value]) =>
+      text.replace(` i64 ${name};`, ` i64 ${name}Word; static constexpr i64 ${name} = ${value};`),
+    struct,
+  );
+}
+
 /** The parameter's type in the generated source. */
 export function launchStruct(numRanks: number, shiftsAddresses: boolean, numEpilogueWords: number): string {
   const shifts = `

@@ -69,6 +69,14 @@ const RELAUNCHED: readonly Case[] = [
   [library("two-shot-packet-all-reduce", 3), { packets: "lines" }],
 ];
 
+/** Some of their sizes have kernels of their own. */
+const FOLDED: readonly Case[] = [
+  [library("one-shot-packet-all-reduce", 2, 2), { packets: "lines" }],
+  [library("packet-all-gather", 3, 2), {}],
+  [library("packet-reduce-scatter", 2), { packets: "sheets" }],
+];
+const FOLDED_SIZES = [8, 64, 256].map((count) => 4 * count);
+
 /** Some ranks hear nothing back within a launch: they run ahead, as far as there are slots of scratch. */
 const AHEAD: readonly Case[] = [
   [library("packet-broadcast", 3), { slots: 2 }],
@@ -131,11 +139,12 @@ describe.skipIf(!hasHostCompiler())("launches of changing sizes, one behind the 
         expect([plan.name, proof?.ok === true && proof.endsAlone()]).toEqual([plan.name, true]);
         expect([plan.name, proof?.ok === true && proof.relaunches()]).toEqual([plan.name, relaunches]);
         const own = { dtype: "u32", relaunches, endsAlone: true, debugTurns: 20_000, seed, ...options } as const;
+        if (cases === FOLDED) return new HostRanks(plan, kernels, { ...own, foldedSizes: FOLDED_SIZES });
         const ranks = new HostRanks(plan, kernels, own);
         expect(ranks.kernel.runsAhead).toBe(!relaunches);
         return ranks;
       });
-    const all = [...of(RELAUNCHED, true), ...of(spread(AHEAD, 2), false)];
+    const all = [...of(RELAUNCHED, true), ...of(FOLDED, true), ...of(spread(AHEAD, 2), false)];
     const random = new Random(seed);
     const found = all.flatMap((ranks) =>
       Array.from({ length: SEQUENCES }).flatMap(() => {

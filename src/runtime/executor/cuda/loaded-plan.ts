@@ -18,6 +18,7 @@ import {
   type RankDevice,
 } from "../../device/index.ts";
 import { LaunchGraph } from "../../device/internal.ts";
+import { FoldedKernels } from "./folded-kernels.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 import { END_WORDS, LAUNCH_WORDS } from "./launch-layout.ts";
@@ -111,6 +112,11 @@ export interface LoadedPlanParts {
   readonly peers: PeerMemory;
   /** What is allocated is made ready on it, and launches come behind that. */
   readonly stream: CudaStream;
+  /**
+   * Whether nothing of this rank is on its device, nor goes into a graph: then kernels of sizes that repeat may be loaded. Without it sizes
+   * stay arguments.
+   */
+  readonly isQuiet?: () => boolean;
 }
 
 export class LoadedPlan {
@@ -130,7 +136,11 @@ export class LoadedPlan {
   readonly #endsAt: number;
   /** How many launches were to tell their ends. */
   #numTold = 0;
-  readonly #graphs = new PlanGraphs(() => this.#graphOfLaunch());
+  readonly #graphs: PlanGraphs = new PlanGraphs(
+    () => this.#graphOfLaunch(),
+    (partBytes) => this.#folded?.repeated(partBytes),
+  );
+  readonly #folded: FoldedKernels | undefined;
   #scalar: bigint | undefined;
   /** Gives back what was taken, the last thing last. */
   readonly #taken: (() => void)[] = [];
@@ -160,6 +170,7 @@ export class LoadedPlan {
     try {
       const module = this.#take(useModule(at.device, kernel.source), () => releaseModule(at.device, kernel.source));
       this.#entry = module.kernel(kernel.entry);
+      this.#folded = this.#foldedKernels();
       const fromPool = (pool: typeof at.pool, bytes: number, label: string) =>
         this.#take(pool.allocate(bytes, stream, label), (made) => pool.free(made));
       this.#window = fromPool(peers.pool, this.#sizes.bytes, "window of a plan");
@@ -193,13 +204,44 @@ export class LoadedPlan {
   /** Places that blocks of this rank's launches need, and of a multiprocessor's threads or registers what each takes, from 0 to 1. */
   get demand(): { readonly blocks: number; readonly share: number } {
     const [blocks = 1] = this.#shape.grid;
-    const { threads, blocksPerStrand } = this.kernel;
-    const registers = this.#entry.numRegisters;
+    const { blocksPerStrand } = this.kernel;
+    return {
+      blocks: placesFor(blocks, blocksPerStrand, this.#parts.at.device.info),
+      share: this.#shareOf(this.#entry),
+    };
+  }
+
+  /** Of a multiprocessor's threads or registers what a block takes, from 0 to 1. */
+  #shareOf({ numRegisters }: CudaKernel): number {
+    const { threads } = this.kernel;
     // Not known: as many as a block may have.
     const ofRegisters =
-      registers === undefined ? 1 : (Math.ceil(registers / 8) * 8 * threads) / REGISTERS_PER_MULTIPROCESSOR;
-    const share = Math.min(1, Math.max(threads / THREADS_PER_MULTIPROCESSOR, ofRegisters));
-    return { blocks: placesFor(blocks, blocksPerStrand, this.#parts.at.device.info), share };
+      numRegisters === undefined ? 1 : (Math.ceil(numRegisters / 8) * 8 * threads) / REGISTERS_PER_MULTIPROCESSOR;
+    return Math.min(1, Math.max(threads / THREADS_PER_MULTIPROCESSOR, ofRegisters));
+  }
+
+  #foldedKernels(): FoldedKernels | undefined {
+    const { at, isQuiet, plan } = this.#parts;
+    if (isQuiet === undefined) return undefined;
+    const share = this.#shareOf(this.#entry);
+    const folded = FoldedKernels.of({
+      device: at.device,
+      kernel: this.kernel,
+      isQuiet,
+      fits: (kernel) => this.#shareOf(kernel) <= share,
+      sizesOf: (part) => {
+        const chunk = chunkBytesOf(shapeOf(plan), part);
+        const { bytes: _, ...places } = this.#sizes;
+        return { ...places, part, chunk, packetChunk: packetBytes(this.kernel, chunk) };
+      },
+      changed: () => this.#graphs.forget(),
+    });
+    return folded && this.#take(folded, (made) => made.close());
+  }
+
+  /** Brings kernels of the sizes that were called last, where they have been compiled: what is captured next launches them. */
+  beforeCapture(): void {
+    this.#folded?.beforeCapture();
   }
 
   /** What the peers must know of this rank's window. */
@@ -235,20 +277,16 @@ export class LoadedPlan {
     ends?: LaunchEnds,
   ): void {
     const [from, to] = [Number(input), Number(output)];
-    if (ends === undefined) {
-      this.#write(from, to, partBytes, 0);
-      this.#launch(stream);
+    if (ends !== undefined && this.#graphs.relaunch(stream, from, to, partBytes)) {
+      ends.launched(this.#endWords, ++this.#numTold);
       return;
     }
-    if (!this.#graphs.relaunch(stream, from, to, partBytes)) {
-      this.#write(from, to, partBytes, this.#endsAt);
-      if (!this.#graphs.launch(stream, from, to, partBytes)) this.#launch(stream);
-    }
-    ends.launched(this.#endWords, ++this.#numTold);
-  }
-
-  #launch(stream: CudaStream): void {
-    this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
+    this.#folded?.called(partBytes);
+    const kernel = this.#folded?.kernelFor(partBytes, from, to) ?? this.#entry;
+    this.#write(from, to, partBytes, ends === undefined ? 0 : this.#endsAt);
+    if (ends === undefined || !this.#graphs.launch(stream, from, to, partBytes, kernel))
+      kernel.launch(stream, this.#shape, this.#args as KernelArguments);
+    ends?.launched(this.#endWords, ++this.#numTold);
   }
 
   #graphOfLaunch(): LaunchGraph | undefined {

@@ -1,16 +1,17 @@
 /** Which launches go as graphs, and whose arguments those have. */
 import { expect, it } from "vitest";
-import type { CudaStream } from "../../device/index.ts";
+import type { CudaKernel, CudaStream } from "../../device/index.ts";
 import type { LaunchGraph } from "../../device/internal.ts";
 import { PlanGraphs } from "./plan-graphs.ts";
 
 const stream = {} as CudaStream;
+const kernel = {} as CudaKernel;
 
 /** Graphs that write down what they run: a launch is its size here. */
 function planGraphs(mayMake = () => true) {
-  const seen = { made: 0, changed: 0, closed: 0, plain: 0, ran: [] as number[] };
+  const seen = { made: 0, changed: 0, closed: 0, plain: 0, ran: [] as number[], repeated: [] as number[] };
   let written = 0;
-  const graphs = new PlanGraphs(() => {
+  const make = () => {
     if (!mayMake()) return undefined;
     seen.made++;
     let own = written;
@@ -23,11 +24,12 @@ function planGraphs(mayMake = () => true) {
       close: () => void seen.closed++,
     };
     return graph as LaunchGraph;
-  });
+  };
+  const graphs = new PlanGraphs(make, (partBytes) => void seen.repeated.push(partBytes));
   const launch = (partBytes: number) => {
     if (graphs.relaunch(stream, 1, 2, partBytes)) return;
     written = partBytes;
-    if (!graphs.launch(stream, 1, 2, partBytes)) seen.plain++;
+    if (!graphs.launch(stream, 1, 2, partBytes, kernel)) seen.plain++;
   };
   return { graphs, seen, launch };
 }
@@ -71,10 +73,19 @@ it("takes arguments again that were changed otherwise, or that it failed to take
         launch: () => {},
         close: () => {},
       }) as unknown as LaunchGraph,
+    () => {},
   );
-  for (let i = 0; i < 8; i++) failing.launch(stream, 1, 2, 5);
-  expect(() => failing.launch(stream, 1, 2, 5)).toThrow("no");
+  for (let i = 0; i < 8; i++) failing.launch(stream, 1, 2, 5, kernel);
+  expect(() => failing.launch(stream, 1, 2, 5, kernel)).toThrow("no");
   expect(failing.relaunch(stream, 1, 2, 5)).toBe(false);
+});
+
+it("tells once of a size that is launched again and again, and not of those that come by chance", () => {
+  const { seen, launch } = planGraphs();
+  for (let i = 0; i < 10_000; i++) launch(1 + ((i * 7919) % 4211));
+  expect(seen.repeated).toEqual([]);
+  for (let i = 0; i < 300; i++) launch(7 + (i % 3));
+  expect(seen.repeated.sort()).toEqual([7, 8, 9]);
 });
 
 it("goes on without graphs where none can be made, and closes those that it has", () => {

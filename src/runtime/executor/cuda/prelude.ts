@@ -228,9 +228,9 @@ __device__ inline void storePart(char* at, Unit v, i64 bytes) {
   for (int e = 0; e < ELEMENTS; e++)
     if ((i64)(e * sizeof(Element)) < bytes) ((Element*)at)[e] = v.element[e];
 }
-__device__ __forceinline__ bool isAligned(const void* at) { return ((u64)at & 15u) == 0; }
+__device__ __forceinline__ bool isAligned(const void* at) { return WHOLE_UNITS || ((u64)at & 15u) == 0; }
 __device__ __forceinline__ Unit loadUnit(const char* at, i64 bytes) {
-  if (bytes >= 16 && isAligned(at)) {
+  if (WHOLE_UNITS || (bytes >= 16 && isAligned(at))) {
     Unit v;
     v.words = *(const uint4*)at;
     return v;
@@ -238,7 +238,7 @@ __device__ __forceinline__ Unit loadUnit(const char* at, i64 bytes) {
   return loadPart(at, bytes);
 }
 __device__ __forceinline__ void storeUnit(char* at, Unit v, i64 bytes) {
-  if (bytes >= 16 && isAligned(at)) *(uint4*)at = v.words;
+  if (WHOLE_UNITS || (bytes >= 16 && isAligned(at))) *(uint4*)at = v.words;
   else storePart(at, v, bytes);
 }`;
 
@@ -272,7 +272,7 @@ __device__ __forceinline__ void move(const char* const (&in)[IN], char* const (&
   for (int i = 0; i < IN; i++) address |= (u64)in[i];
 #pragma unroll
   for (int o = 0; o < OUT; o++) address |= (u64)out[o];
-  const i64 whole = (address & 15u) == 0 ? bytes / 16 : 0;
+  const i64 whole = WHOLE_UNITS || (address & 15u) == 0 ? bytes / 16 : 0;
   i64 u = position();
   for (; u + (UNROLL - 1) * STRIDE < whole; u += UNROLL * STRIDE) {
     Unit v[UNROLL][IN];
