@@ -2,7 +2,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "chorale/world";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { available, worldOf } from "../../../../test/helpers/cuda-worlds.ts";
 
 /** Calls of one size, of others, and from graphs: how many each rank found wrong, and how many kernels all ranks have loaded meanwhile. */
@@ -64,8 +64,8 @@ const onDisk = () => {
 
 describe.skipIf(!available)("calls of a size that repeats, on stand-in devices (needs g++)", () => {
   it("get a kernel of their own, and so do graphs, with the same results", { timeout: 120_000 }, async () => {
-    process.env["CHORALE_CUDA_FOLD"] = "on";
-    onTestFinished(() => void delete process.env["CHORALE_CUDA_FOLD"]);
+    vi.stubEnv("CHORALE_CUDA_FOLD", "");
+    onTestFinished(() => void vi.unstubAllEnvs());
     const ends = await repeats();
     expect(ends.map(({ wrong }) => wrong)).toEqual([0, 0]);
     for (const { added } of ends) expect(added).toBeGreaterThanOrEqual(2);
@@ -73,7 +73,9 @@ describe.skipIf(!available)("calls of a size that repeats, on stand-in devices (
     expect(onDisk()).toBeGreaterThanOrEqual(2);
   });
 
-  it("do not unless the environment says so", { timeout: 120_000 }, async () => {
+  it("do not where the environment says so", { timeout: 120_000 }, async () => {
+    vi.stubEnv("CHORALE_CUDA_FOLD", "off");
+    onTestFinished(() => void vi.unstubAllEnvs());
     const before = onDisk();
     const ends = await launch({
       ...worldOf(),

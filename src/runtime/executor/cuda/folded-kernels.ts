@@ -58,7 +58,7 @@ export class FoldedKernels {
 
   /** @returns undefined where nothing is gained, or the environment says not to @throws InvalidArgumentError */
   static of(place: FoldingPlace): FoldedKernels | undefined {
-    const isOn = oneOf(process.env[FOLD_VARIABLE] || "off", FOLD_VARIABLE, ["on", "off"]) === "on";
+    const isOn = oneOf(process.env[FOLD_VARIABLE] || "on", FOLD_VARIABLE, ["on", "off"]) === "on";
     return isOn && place.kernel.foldedSource !== undefined ? new FoldedKernels(place) : undefined;
   }
 
