@@ -1,9 +1,10 @@
 /** `chorale doctor`: what is missing or misconfigured here; with --flight, what a stuck run was stuck in. */
 import type { Command } from "commander";
-import { InvalidArgumentError } from "../../core/index.ts";
+import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { ffiProblem } from "../../foreign/native/index.ts";
 import { detectOn, openMachine } from "../../machine/hardware/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
+import { type CubinCache, cubinCache } from "../../runtime/executor/cuda/internal.ts";
 import {
   diagnose,
   type EngineReport,
@@ -62,9 +63,11 @@ async function run(flags: Flags): Promise<number> {
   const ofMpi = flags.root === undefined ? judgeMpi(readMpiFacts(flags.exec !== false)) : [];
   const findings = [...ofNode, ...ofFfi, ...ofMpi, ...(await diagnose(inventory, machine, facts))];
   const engines = flags.root === undefined ? await findEngines() : [];
+  const kernels = flags.root === undefined ? cubinCache() : undefined;
   if (flags.json === true) {
-    printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, facts, warnings: inventory.warnings }, 2);
-  } else print(render(findings, engines, inventory));
+    const { warnings } = inventory;
+    printJson({ schemaVersion: 1, ok: !hasError(findings), findings, engines, kernels, facts, warnings }, 2);
+  } else print(render(findings, engines, kernels, inventory));
   const code = hasError(findings) ? EXIT.checkFailed : EXIT.done;
   leaveIfStuck(inventory, code);
   return code;
@@ -74,7 +77,12 @@ function hasError(findings: readonly Finding[]): boolean {
   return findings.some((finding) => finding.severity === "error");
 }
 
-function render(findings: readonly Finding[], engines: readonly EngineReport[], { devices }: Inventory): string {
+function render(
+  findings: readonly Finding[],
+  engines: readonly EngineReport[],
+  kernels: CubinCache | undefined,
+  { devices }: Inventory,
+): string {
   const lines = findings.flatMap(({ code, severity, message, evidence, mend }) => [
     `${severity.padEnd(8)}${code}: ${message}`,
     ...(evidence ?? []).map((line) => `        > ${line}`),
@@ -86,6 +94,14 @@ function render(findings: readonly Finding[], engines: readonly EngineReport[], 
   for (const engine of engines) {
     lines.push(`  ${engine.available ? "found  " : "absent "} ${engine.name}: ${engine.detail}`);
     if (engine.howToGetIt !== undefined) lines.push(`          ${engine.howToGetIt}`);
+  }
+  if (kernels !== undefined && kernels.numFiles > 0) {
+    const { folder, numFiles, sizeBytes, limitBytes } = kernels;
+    lines.push(
+      "",
+      "compiled kernels",
+      `  ${formatSize(sizeBytes)} of ${formatSize(limitBytes)}, ${numFiles} files in ${folder}`,
+    );
   }
   return `${lines.join("\n")}\n`;
 }

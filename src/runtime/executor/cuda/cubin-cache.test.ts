@@ -1,13 +1,17 @@
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
+import { afterAll, afterEach, expect, it, vi } from "vitest";
 import type { Nvrtc } from "../../../foreign/cuda/index.ts";
-import { compileCached } from "./cubin-cache.ts";
+import { compileAside, compileCached, cubinCache, keptCubin } from "./cubin-cache.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "chorale-cubins-"));
 afterAll(() => {
   rmSync(folder, { recursive: true });
+});
+
+afterEach(() => {
+  vi.unstubAllEnvs();
 });
 
 let compilations = 0;
@@ -18,6 +22,7 @@ const compiler = (version: readonly [number, number]) =>
       compilations++;
       return Uint8Array.of(source.length, major);
     },
+    compileAside: async (source: string) => new Uint8Array(1000).fill(source.length),
   }) as unknown as Nvrtc;
 
 it("compiles a source once for each architecture and version of the compiler", () => {
@@ -69,4 +74,46 @@ it("leaves no half of a file where a kernel cannot take its place", () => {
   mkdirSync(join(odd, name, "full"), { recursive: true });
   expect(compileCached(compiler([13, 1]), "abc", [9, 0], odd)).toEqual(Uint8Array.of(3, 9));
   expect(readdirSync(odd)).toEqual([name]);
+});
+
+it("removes what was not used for longest where the folder has more than it may", async () => {
+  const full = join(folder, "full");
+  const nvrtc = compiler([13, 1]);
+  // Each takes 1000 bytes and 32 of a sum.
+  vi.stubEnv("CHORALE_CUBIN_LIMIT", "4K");
+  const compile = (source: string) => compileAside(nvrtc, source, [9, 0], full);
+  const isKept = (source: string) => keptCubin(nvrtc, source, [9, 0], full) !== undefined;
+  const ageTo = (hours: number) => {
+    for (const name of readdirSync(full)) {
+      const path = join(full, name);
+      if (Date.now() - statSync(path).mtimeMs < 60_000)
+        utimesSync(path, new Date(), new Date(Date.now() - hours * 3.6e6));
+    }
+  };
+  for (const [source, hours] of [
+    ["a", 5],
+    ["bb", 4],
+    ["ccc", 3],
+  ] as const) {
+    await compile(source);
+    ageTo(hours);
+  }
+  // Somebody who was killed left half a file, somebody else is writing one, and there is what is nobody's kernel.
+  const [half, fresh, other] = ["0".repeat(32), "1".repeat(32), "notes"].map((name) => join(full, name));
+  for (const path of [`${half}.cubin.1.x`, `${fresh}.cubin.2.y`, `${other}`]) writeFileSync(path, "half");
+  utimesSync(`${half}.cubin.1.x`, new Date(), new Date(Date.now() - 2 * 3.6e6));
+  // It is the oldest, but it has been used.
+  expect(isKept("a")).toBe(true);
+  await compile("dddd");
+  expect(["a", "bb", "ccc", "dddd"].map(isKept)).toEqual([true, false, true, true]);
+  expect(readdirSync(full).filter((name) => !name.endsWith(".cubin"))).toEqual([
+    `${"1".repeat(32)}.cubin.2.y`,
+    "notes",
+  ]);
+  expect(cubinCache(full)).toEqual({ folder: full, numFiles: 4, sizeBytes: 3 * 1032 + 4, limitBytes: 4096 });
+  vi.stubEnv("CHORALE_CUBIN_LIMIT", "0");
+  await compile("e");
+  expect(cubinCache(full)?.numFiles).toBe(1);
+  vi.stubEnv("CHORALE_CUBIN_LIMIT", "much");
+  await expect(compile("f")).rejects.toThrow('CHORALE_CUBIN_LIMIT is "much"');
 });

@@ -4,6 +4,7 @@
  * Start with loaded-plan.ts, then untuned-shape.ts and plan-copies.ts.
  */
 export { type BufferReach, bufferBytes } from "./buffer-reach.ts";
+export { type CubinCache, cubinCache } from "./cubin-cache.ts";
 export type { GeneratedKernel } from "./generate.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan } from "./loaded-plan.ts";
 export { LocalCopy, type LocalCopyShape } from "./local-copy.ts";
