@@ -41,6 +41,7 @@ import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { PlanOpenings } from "./queue-options.ts";
 import { ReusedMemory } from "./reused-memory.ts";
+import { classOf, type Range, rangesOf } from "./size-ranges.ts";
 import type { SlotServing } from "./slot-serving.ts";
 import { ToldBuffers } from "./told-buffers.ts";
 
@@ -50,23 +51,9 @@ const FIRST_PLAN_KIND = -2;
 const ROOTS = 2 ** 32;
 /** Plans of programs that a group keeps open; the one that was not run for longest makes room, on all members alike. */
 const MAX_PROGRAMS = 64;
-/** Windows grow with the sizes they are for: each class of sizes has its own, this times the one before. */
-const SIZE_CLASS = 4;
-const FIRST_CLASS_BYTES = 1 << 20;
-/** Nobody has tried plans on more than that: NCCL serves it. */
-const MOST_BYTES = 4 * 2 ** 30;
 
 /** Element types that move like others: kernels that only copy need not be compiled for each. */
 const CARRIERS: { readonly [size: number]: DType } = { 1: "u8", 2: "f16", 4: "u32", 8: "u64" };
-
-/** Sizes of one collective, element type and operator. */
-interface Range {
-  readonly choice: Choice;
-  readonly fromBytes: number;
-  readonly toBytes: number;
-  /** Made when a call first needs it; `null` where NCCL serves. */
-  serving: SlotServing | null | undefined;
-}
 
 /** What calls name with `algorithm:`, of one collective, element type, operator and root. */
 interface NamedPlan extends ServingPlan {
@@ -387,25 +374,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   #knownRanges<K>(known: Map<K, readonly Range[]>, key: K, op: PlannedCall["op"], dtype: DType): readonly Range[] {
     let ranges = known.get(key);
     if (ranges === undefined) {
-      ranges = isServed(op) ? this.#rangesOf(op as CollectiveName, dtype) : [];
+      ranges = isServed(op) ? rangesOf(this.choices?.ranges(op as CollectiveName, dtype) ?? []) : [];
       known.set(key, ranges);
     }
     return ranges;
-  }
-
-  #rangesOf(op: CollectiveName, dtype: DType): readonly Range[] {
-    const ranges = this.choices?.ranges(op, dtype) ?? [];
-    return ranges.flatMap((choice) => {
-      const { fromBytes, toBytes, served } = choice;
-      if (served.kind === "kernel") return [{ choice, fromBytes, toBytes, serving: null }];
-      const cut: Range[] = [];
-      for (let from = fromBytes; from < toBytes; ) {
-        const to = from >= MOST_BYTES ? toBytes : Math.min(toBytes, classOf(from + 1) + 1);
-        cut.push({ choice, fromBytes: from, toBytes: to, serving: from >= MOST_BYTES ? null : undefined });
-        from = to;
-      }
-      return cut;
-    });
   }
 
   #serve({ choice, toBytes }: Range, asked: PlannedCall): SlotServing | undefined {
@@ -502,11 +474,4 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     }
     return slot;
   }
-}
-
-/** The largest size of the class that a size is in. */
-function classOf(bytes: number): number {
-  let most = FIRST_CLASS_BYTES;
-  while (most < bytes) most *= SIZE_CLASS;
-  return most;
 }
