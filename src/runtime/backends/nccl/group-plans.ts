@@ -10,6 +10,7 @@ import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import {
+  debugTurns,
   FEWEST_BLOCK_THREADS,
   type KernelShape,
   kernelFor,
@@ -114,9 +115,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   /** Nothing waits on it: what ends launches goes there. */
   #aside: CudaStream | undefined;
   #numKinds = 0;
+  /** After so many turns waits of kernels end, and say so. */
+  readonly #debugTurns: number | undefined;
 
   constructor(parts: GroupPlansParts) {
     this.#parts = parts;
+    this.#debugTurns = debugTurns();
     this.member = parts.member;
     this.choices = parts.choices;
     const { rank, queue } = parts;
@@ -340,6 +344,16 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     for (const slot of this.#slots.values()) slot.abort(this.#aside);
   }
 
+  /** Which strand of a launch that has ended gave up waiting, where kernels say so. */
+  gaveUp(): string | undefined {
+    if (this.#debugTurns === undefined) return undefined;
+    for (const { plan, loaded } of this.#slots.values()) {
+      const report = loaded?.gaveUp;
+      if (report !== undefined) return `${plan.name ?? "a plan"}, rank ${this.member}: ${report}`;
+    }
+    return undefined;
+  }
+
   /** Gives back everything, when all members are done with the group. */
   close(): void {
     for (const slot of this.#slots.values()) slot.close();
@@ -355,7 +369,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
 
   #kernelOf(plan: ExecutionPlan, shape: KernelShape) {
     const { at, settings } = this.#parts.rank;
-    return kernelFor(plan, at.device.info, shape, settings.interprocess);
+    const debug = this.#debugTurns === undefined ? {} : { debugTurns: this.#debugTurns };
+    return kernelFor(plan, at.device.info, { ...shape, ...debug }, settings.interprocess);
   }
 
   #slot(plan: ExecutionPlan, shape: KernelShape, maxBytes: number, isReplaceable: boolean): PlanSlot {

@@ -96,6 +96,7 @@ export class NcclRank implements NcclContext {
         kindsNow: (entry) => plans.kindsNow(entry),
         mayOpen: (kinds) => plans.mayOpen(kinds),
         open: (kinds, target) => plans.open(kinds, target),
+        gaveUp: () => plans.gaveUp(),
       },
       failed: (othersMs) => plans.abort(othersMs),
     });

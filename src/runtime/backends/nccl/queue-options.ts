@@ -24,6 +24,8 @@ export interface PlanOpenings {
   kindsNow(entry: Entry): readonly CallKind[];
   /** Whether it is time to take a turn for calls of these kinds. */
   mayOpen(kinds: readonly CallKind[]): boolean;
+  /** Which strand gave up waiting in a launch that has ended, where kernels are built to say so. */
+  gaveUp(): string | undefined;
   /** Opens the plans that calls of these kinds need, in their turn. @returns whether the call may be made now */
   open(kinds: readonly CallKind[], target: CallTarget): boolean;
 }

@@ -370,6 +370,13 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
    */
   #settleFirst(count: number): void {
     const { control } = this.options;
+    const gaveUp = count > 0 && !control.failed ? this.options.plans.gaveUp() : undefined;
+    if (gaveUp !== undefined) {
+      // Results of all members are as they were then.
+      control.cutShort();
+      this.fail(new AbortedError(`a kernel has waited for too long: ${gaveUp}`));
+      return;
+    }
     const hasFailed = count > 0 && control.failed;
     if (hasFailed && control.isCutShort) return;
     const whole = hasFailed ? Math.min(count, this.#inFlight.numWhole(this.agreement)) : count;

@@ -114,6 +114,8 @@ export interface GeneratedKernel {
   readonly shiftsAddresses: boolean;
   /** Words that a launch gives the epilogue, the last of its parameter. */
   readonly epilogueWords: number;
+  /** Waits end after some turns, and the first that does so is written down in the state. */
+  readonly reports: boolean;
   /**
    * Writes the kernel for launches of one size alone, on buffers that begin at multiples of 16 bytes, as all its parts do: it does what
    * `source` does, in fewer instructions, and launches of both may follow each other. Absent where that would gain nothing.
@@ -268,6 +270,7 @@ function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes
     reached: reachOf(ranks),
     shiftsAddresses,
     epilogueWords: epilogue?.numWords ?? 0,
+    reports: debugTurns !== undefined,
     foldedSource:
       epilogue === undefined && gainsByFolding(ranks, { usesPackets, reaches, exact })
         ? (sizes) => generate(plan, options, sizes).source

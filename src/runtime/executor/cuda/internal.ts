@@ -12,3 +12,4 @@ export { LoneEpilogue } from "./lone-epilogue.ts";
 export { meetingOf } from "./meeting.ts";
 export { PlanCopies, usesPortsAlone } from "./plan-copies.ts";
 export { FEWEST_BLOCK_THREADS, untunedShape } from "./untuned-shape.ts";
+export { debugTurns } from "./wait-report.ts";

@@ -58,7 +58,7 @@ export interface StateLayout {
 /** One load of a thread: 16 bytes. */
 export const BLOCK_WORDS = 4;
 /** Words of a report: 1 when there is one, strand, operation, operation in the pipeline's body + 1, what was seen, what was wanted. */
-const REPORT_WORDS = 6;
+export const REPORT_WORDS = 6;
 
 interface StateCounts {
   readonly numBlocks: number;

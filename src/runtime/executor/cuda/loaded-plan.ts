@@ -21,9 +21,10 @@ import { LaunchGraph } from "../../device/internal.ts";
 import { FoldedKernels } from "./folded-kernels.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
-import { END_WORDS, LAUNCH_WORDS } from "./launch-layout.ts";
+import { END_WORDS, LAUNCH_WORDS, REPORT_WORDS } from "./launch-layout.ts";
 import { launchWords, packetBytes, type WindowSizes, windowBytes, writeShifts, writeWord } from "./launch-words.ts";
 import { PlanGraphs } from "./plan-graphs.ts";
+import { waitReport } from "./wait-report.ts";
 
 /** Threads that a multiprocessor holds at once, on every architecture from sm_80 on; blocks wait for each other. */
 const THREADS_PER_MULTIPROCESSOR = 2048;
@@ -134,6 +135,9 @@ export class LoadedPlan {
   /** The first of these, as the host and as the device sees them. */
   readonly #endWords: Int32Array;
   readonly #endsAt: number;
+  /** What launches of a debug build say when they give up, and where that is. */
+  readonly #report: Int32Array;
+  readonly #reportAt: number;
   /** How many launches were to tell their ends. */
   #numTold = 0;
   readonly #graphs: PlanGraphs = new PlanGraphs(
@@ -178,10 +182,12 @@ export class LoadedPlan {
       const stateBytes = 4 * kernel.state.words;
       this.#state = fromPool(at.pool, stateBytes, "state of a plan");
       const first = kernel.semaphores[rank]!;
-      const pinnedBytes = ABORT_AT + 4 + 4 * first.length;
+      this.#reportAt = ABORT_AT + 4 + 4 * first.length;
+      const pinnedBytes = this.#reportAt + 4 * REPORT_WORDS;
       this.#pinned = this.#take(at.pinned.take(pinnedBytes), (made) => at.pinned.giveBack(made));
       this.#endWords = new Int32Array(this.#pinned.buffer, 0, END_WORDS).fill(0);
       this.#endsAt = Number(this.#pinned.deviceAddress);
+      this.#report = new Int32Array(this.#pinned.buffer, this.#reportAt, REPORT_WORDS).fill(0);
       this.#take(this.#graphs, (made) => made.close());
       new Uint32Array(this.#pinned.buffer, ABORT_AT, 1 + first.length).set([1, ...first]);
       const clear = ({ address }: Allocation, bytes: number) =>
@@ -222,7 +228,7 @@ export class LoadedPlan {
 
   #foldedKernels(): FoldedKernels | undefined {
     const { at, isQuiet, plan } = this.#parts;
-    if (isQuiet === undefined) return undefined;
+    if (isQuiet === undefined || this.kernel.reports) return undefined;
     const share = this.#shareOf(this.#entry);
     const folded = FoldedKernels.of({
       device: at.device,
@@ -277,6 +283,10 @@ export class LoadedPlan {
     ends?: LaunchEnds,
   ): void {
     const [from, to] = [Number(input), Number(output)];
+    if (this.kernel.reports) {
+      this.#launchReporting(stream, from, to, partBytes);
+      return;
+    }
     if (ends !== undefined && this.#graphs.relaunch(stream, from, to, partBytes)) {
       ends.launched(this.#endWords, ++this.#numTold);
       return;
@@ -287,6 +297,20 @@ export class LoadedPlan {
     if (ends === undefined || !this.#graphs.launch(stream, from, to, partBytes, kernel))
       kernel.launch(stream, this.#shape, this.#args as KernelArguments);
     ends?.launched(this.#endWords, ++this.#numTold);
+  }
+
+  /** What the launch says of itself comes behind it: so its end is that of the copy, of which the kernel knows nothing. */
+  #launchReporting(stream: CudaStream, input: number, output: number, partBytes: number): void {
+    this.#write(input, output, partBytes, 0);
+    this.#entry.launch(stream, this.#shape, this.#args as KernelArguments);
+    const from = this.#state.address + BigInt(4 * this.kernel.state.report);
+    const to = this.#pinned.address + BigInt(this.#reportAt);
+    this.#parts.at.device.call("cuMemcpyDtoHAsync_v2", "report of a launch", to, from, 4 * REPORT_WORDS, stream.handle);
+  }
+
+  /** Which strand has given up waiting for what, in a launch that has ended; of a kernel with `reports`. */
+  get gaveUp(): string | undefined {
+    return this.#closed ? undefined : waitReport(this.#parts.plan, this.#parts.rank, this.#report);
   }
 
   #graphOfLaunch(): LaunchGraph | undefined {

@@ -21,7 +21,8 @@ struct Patience {
     rest();
     turns++;
 #ifdef CHORALE_DEBUG
-    if (turns >= CHORALE_DEBUG) {
+    // Who waits for a launch of others to begin or end does so because a strand of theirs waits: that one is to say so first.
+    if (turns >= (site.op < 0 ? 4u * CHORALE_DEBUG : CHORALE_DEBUG)) {
       u32* report = L.state + STATE_REPORT;
       if (swapAtDevice(report, 0, 1) == 0) {
         report[1] = strandOfBlock(); report[2] = site.op; report[3] = site.body; report[4] = seen; report[5] = wanted;
