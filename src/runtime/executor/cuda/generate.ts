@@ -17,7 +17,7 @@ import {
   COUNTER_STRIDE,
   END_WORDS,
   type FoldedSizes,
-  foldedStruct,
+  foldSizes,
   GREETING_BYTES,
   launchStruct,
   type StateLayout,
@@ -141,10 +141,6 @@ const DEFAULT_THREADS = 256;
  * blocks // [16, 16]
  */
 export function generateCuda(plan: ExecutionPlan, options: CudaOptions): GeneratedKernel {
-  return generate(plan, options, undefined);
-}
-
-function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes | undefined): GeneratedKernel {
   const {
     dtype,
     threads = DEFAULT_THREADS,
@@ -202,7 +198,6 @@ function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes
   const blocks = ranks.map(({ strands }) => team * Math.max(1, strands.length));
   const numSlots = plan.options.useDoubleScratchBuffer ? 2 : 1;
   const { debugTurns } = options;
-  const struct = launchStruct(numRanks, shiftsAddresses, epilogue?.numWords ?? 0);
   const source = [
     ...heading(plan, options, format),
     ...(debugTurns === undefined ? [] : [`#define CHORALE_DEBUG ${debugTurns}u`]),
@@ -212,7 +207,7 @@ function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes
       TEAM: team,
       UNROLL: unroll,
       // Every buffer, and what each strand moves of it, begins and ends at a multiple of 16 bytes.
-      WHOLE_UNITS: folded === undefined ? 0 : 1,
+      WHOLE_UNITS: 0,
       BLOCKS_PER_SM: blocksPerMultiprocessor,
       // Groups of strands cut their ranges at multiples of it.
       GRANULE: exact ? Math.max(sizeOf(dtype), usesPackets ? 4 : 1) : 16,
@@ -223,7 +218,7 @@ function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes
     ...(team === 1 ? [] : ["#define CHORALE_CLUSTER __cluster_dims__(TEAM, 1, 1)"]),
     PRIMITIVES,
     ...(team === 1 ? [] : [TEAM_MEETING]),
-    folded === undefined ? struct : foldedStruct(struct, folded),
+    launchStruct(numRanks, shiftsAddresses, epilogue?.numWords ?? 0),
     elementSource(dtype, ops, numRanks),
     PRELUDE.waiting,
     shiftsAddresses ? PRELUDE.meetingOfProcesses : PRELUDE.meeting,
@@ -252,8 +247,9 @@ function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes
       hasEpilogue: epilogue !== undefined,
     }),
   ];
+  const text = `${source.filter((part) => part !== "").join("\n\n")}\n`;
   return {
-    source: `${source.filter((text) => text !== "").join("\n\n")}\n`,
+    source: text,
     entry: KERNEL_ENTRY,
     threads,
     blocksPerStrand: team,
@@ -273,7 +269,7 @@ function generate(plan: ExecutionPlan, options: CudaOptions, folded: FoldedSizes
     reports: debugTurns !== undefined,
     foldedSource:
       epilogue === undefined && gainsByFolding(ranks, { usesPackets, reaches, exact })
-        ? (sizes) => generate(plan, options, sizes).source
+        ? (sizes) => foldSizes(text, sizes)
         : undefined,
   };
 }
