@@ -225,14 +225,7 @@ export class HostRanks {
     const numWords = kernel.epilogueWords;
     const windows = ((1n << BigInt(plan.ranks.length)) - 1n) << BigInt(size - numWords - plan.ranks.length);
     const ofEpilogue = ((1n << BigInt(this.#epilogueAddresses)) - 1n) << BigInt(size - numWords);
-    const head = [
-      this.#seed++,
-      launches.length,
-      rows.length,
-      kernel.threads,
-      size,
-      ADDRESSES | windows | ofEpilogue,
-    ];
+    const head = [this.#seed++, launches.length, rows.length, kernel.threads, size, ADDRESSES | windows | ofEpilogue];
     const all = [...head, ...rows.flatMap((row, i) => [kernel.blocks[running[i]!]!, ...row])];
     const wrong = this.#kernels.run(
       memory.used,
