@@ -45,7 +45,16 @@ export class Nvrtc {
     }
   }
 
-  /** The same on another thread of the process: the event loop goes on. */
+  /**
+   * The same on another thread of the process: the event loop goes on.
+   * @throws (rejects with) NativeError whose text is the compiler's log
+   * @example
+   * import { requireNvrtc } from "chorale/device";
+   *
+   * const source = `extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }`;
+   * const cubin = await requireNvrtc().compileAside(source, [9, 0]);
+   * console.log(cubin.length > 0); // true
+   */
   async compileAside(source: string, computeCapability: readonly [number, number]): Promise<Uint8Array> {
     const program = this.#create(source);
     try {
