@@ -203,7 +203,7 @@ export class CallMaker {
     const { dtype, redop } = call;
     const op = call.op as CollectiveName;
     const named = label === BY_ITSELF ? undefined : wayOf(label);
-    const refusal = named?.isHierarchical === true ? this.hierarchy.refusalOf(dtype, redop) : undefined;
+    const refusal = named?.isHierarchical === true ? this.hierarchy.refusal : undefined;
     if (refusal !== undefined) throw new UnsupportedError(`algorithm ${label}`, refusal);
     const size = this.#place.ranks.length;
     const { reads, writes, inPlace } = rolesOf(call);

@@ -88,8 +88,6 @@ export class Hierarchy {
   #setup: HostSetup | undefined;
   /** `undefined` until the members know where they are. */
   #place: HostPlace | "flat" | undefined;
-  /** Where nothing is shared, why. */
-  #why = "it is a group of one rank";
   #topology: string | undefined;
   #choices: Choices | undefined;
   #isClosed = false;
@@ -124,13 +122,9 @@ export class Hierarchy {
     return (this.#place !== "flat" && isPieced(op)) || this.#tabled.has(op);
   }
 
-  /** Why a call cannot be made host by host, as far as that is known. */
-  refusalOf(dtype: DType, redop: ReduceOp | undefined): string | undefined {
-    const place = this.#place;
-    if (place === "flat") return this.#why;
-    return place !== undefined && roundsTwice(place, dtype, redop)
-      ? `${dtype} is rounded once, which two steps would do twice`
-      : undefined;
+  /** Why no call of the world can be made host by host. Otherwise it is the same for all calls: what cannot be made so is made flat. */
+  get refusal(): string | undefined {
+    return this.#context.options.hierarchy === "off" ? "the world's hierarchy option is off" : undefined;
   }
 
   /** Begins a call that it may serve: inside hosts and between them, by a plan, or flat. */
@@ -168,7 +162,6 @@ export class Hierarchy {
     }
     if (memory === undefined) {
       this.#place = "flat";
-      this.#why = why;
       news?.selected?.(
         `chorale select: group ${group} of ${ranks.length} ranks on tcp (${topology}): sockets between all ranks; ${why}`,
       );
@@ -249,7 +242,6 @@ export class Hierarchy {
     this.#isClosed = true;
     const place = this.#place;
     this.#place = "flat";
-    this.#why = "the group is over";
     if (typeof place === "object") place.memory.close();
   }
 }

@@ -187,6 +187,28 @@ describe.skipIf(process.platform === "win32")("tables of choices on tcp", () => 
     expect([isTcpChoices(other, 2), worldChoices(other)]).toEqual([undefined, undefined]);
   });
 
+  it("have calls host by host refused by name where that is off, the first like the next", async () => {
+    const [said] = await launch({
+      ranks: 2,
+      backend: "tcp",
+      backendOptions: { hierarchy: "off" },
+      run: async ({ comm }) => {
+        const said: string[] = [];
+        for (let i = 0; i < 2; i++) {
+          try {
+            await comm.allReduce(new Float32Array(8), { algorithm: "hierarchical" });
+            said.push("made");
+          } catch (error) {
+            said.push((error as Error).message);
+          }
+          await comm.allReduce(new Float32Array(8));
+        }
+        return said;
+      },
+    });
+    expect(said).toEqual(Array(2).fill("algorithm hierarchical is not supported; the world's hierarchy option is off"));
+  });
+
   it("that differ between ranks are refused when these meet", async () => {
     const digests = [tables({ all_reduce: "bruck" }), undefined].map(digestOf);
     expect(digests).toEqual([expect.stringMatching(/^[0-9a-f]{16}$/), "none"]);
