@@ -100,6 +100,9 @@ export let allReduceWith: (
   epilogue: CallEpilogue,
 ) => Work<Tensor>;
 
+/** What a backend gives for the communicator's group: for extensions that know more of it than every backend has. */
+export let driverOf: (communicator: GroupCommunicator) => GroupDriver;
+
 export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements Communicator {
   readonly backend: string;
   readonly group: string;
@@ -123,6 +126,7 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
   readonly #extensions = new Map<string, Extension>();
 
   static {
+    driverOf = (communicator) => communicator.driver;
     extensionOf = <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E): E => {
       communicator.#checkOutsideBatch(name);
       communicator.checkUsable();

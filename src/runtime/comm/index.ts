@@ -101,6 +101,7 @@ export {
 } from "./flight-record.ts";
 export {
   allReduceWith,
+  driverOf,
   type Extension,
   extensionOf,
   GroupCommunicator,

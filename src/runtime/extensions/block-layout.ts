@@ -60,8 +60,16 @@ export interface BlockLayout {
 
 const ALIGNMENT = 16;
 
-export function blockLayout(count: number, blockSize: number, numRanks: number): BlockLayout {
-  const partBlocks = Math.ceil(Math.ceil(count / blockSize) / numRanks);
+/**
+ * Into how many parts a tensor is cut, each of which one rank sums for all. Of two ranks neither does: each sends the other all of its blocks,
+ * as many bytes as by parts, and both sum everything, which is rounded once less.
+ */
+export function numParts(numRanks: number): number {
+  return numRanks === 2 ? 1 : numRanks;
+}
+
+export function blockLayout(count: number, blockSize: number, parts: number): BlockLayout {
+  const partBlocks = Math.ceil(Math.ceil(count / blockSize) / parts);
   const partElements = partBlocks * blockSize;
   const endAt = Math.ceil((partElements + partBlocks) / ALIGNMENT) * ALIGNMENT;
   return { partBlocks, partElements, scalesAt: partElements, endAt };

@@ -1,6 +1,7 @@
 /** How far a result of `quantizedAllReduce` can lie from the exact one. */
 import { FLOAT_FORMATS, InvalidArgumentError } from "../../core/index.ts";
 import {
+  numParts,
   QUANTIZED_DTYPES,
   QUANTIZED_FORMATS,
   QUANTIZED_OPS,
@@ -34,7 +35,9 @@ export interface QuantizedBoundOptions {
 const F32_UNIT = 2 ** -24;
 const LEAST_SCALE = 2 ** -127;
 const LARGEST_F32 = (2 - 2 ** -23) * 2 ** 127;
-/** What results of the element type are rounded by: they have no more bits than it, so only its smallest values are. */
+/** Half a unit in the last place of the element type, where sums are rounded to it. */
+const OUTPUT_UNIT: { readonly [D in QuantizedDType]: number } = { f32: 0, f16: 2 ** -11, bf16: 2 ** -8 };
+/** Half the element type's smallest step: results that were quantised have no more bits than it, and are rounded by this alone. */
 const OUTPUT_STEP: { readonly [D in QuantizedDType]: number } = { f32: 0, f16: 2 ** -25, bf16: 2 ** -134 };
 /** The bound is computed in f64, a few operations deep. */
 const UPWARDS = 1 + 2 ** -40;
@@ -48,6 +51,8 @@ const UPWARDS = 1 + 2 ** -40;
  * - the sum in f32: `E2 = g (A + E1)`, where `g = (n - 1) 2^-24 / (1 - (n - 1) 2^-24)`; `avg` divides, and rounds by 2^-24 once more
  * - the rounding of the sum: `E3 = u (S + E1 + E2) + h ((L + E1' + E2') / m + 2^-127)`, with E1' and E2' those of `A = L`
  * - a result in f16 or bf16: 2^-25 or 2^-134, which only the smallest values need
+ *
+ * Of two ranks the sum is not rounded to the format: in place of E3, `v (S + E1 + E2)` with `v` = 2^-11 for f16, 2^-8 for bf16 and 0 for f32.
  *
  * Mostly that is `u (A + S)` and little more: at most an eighth of `A` for e4m3, a quarter for e5m2. 0 for one rank, whose result is
  * its input; infinite where a sum can leave f32 (the element is NaN then) or f16.
@@ -88,8 +93,13 @@ export function quantizedAllReduceErrorBound(
   const most = (sum + error) / divisor;
   const before = error / divisor + divided(most);
   const mostOfBlock = Math.min(LARGEST_F32, ((largest + ofSum(largest)) / divisor) * (1 + F32_UNIT));
-  const after = unit * (most + divided(most)) + halfStep * (mostOfBlock / leastScaled + LEAST_SCALE);
+  const isQuantizedAgain = numParts(numRanks) > 1;
+  const after = isQuantizedAgain
+    ? unit * (most + divided(most)) + halfStep * (mostOfBlock / leastScaled + LEAST_SCALE)
+    : OUTPUT_UNIT[dtype] * (most + divided(most));
   const whole = (before + after + OUTPUT_STEP[dtype]) * UPWARDS;
-  const reach = sum / divisor + whole;
-  return dtype === "f16" && reach > FLOAT_FORMATS.f16.maxFinite ? Number.POSITIVE_INFINITY : whole;
+  const largestOutput = dtype === "f32" ? LARGEST_F32 : FLOAT_FORMATS[dtype].maxFinite;
+  return sum / divisor + whole > largestOutput && !(isQuantizedAgain && dtype !== "f16")
+    ? Number.POSITIVE_INFINITY
+    : whole;
 }

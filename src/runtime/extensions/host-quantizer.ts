@@ -9,6 +9,7 @@ import { HostAddresses } from "../memory/index.ts";
 import {
   BLOCK_SIZES,
   blockLayout,
+  numParts,
   QUANTIZED_DTYPES,
   QUANTIZED_FORMATS,
   QUANTIZED_OPS,
@@ -51,22 +52,24 @@ export class HostQuantizer {
     return new Uint8Array(this.#memory.buffer, at, sizeBytes);
   }
 
-  /** The buffers of a call for so many ranks. @throws OutOfMemoryError */
+  /** The buffers of a call for so many ranks; nothing is received where each rank sums everything. @throws OutOfMemoryError */
   buffers(call: QuantizedCall, numRanks: number): { readonly sent: Uint8Array; readonly received: Uint8Array } {
     const whole = partBytes(call, numRanks) * numRanks;
+    if (numParts(numRanks) === 1) return { sent: this.#bytes(WIRE_AT, whole), received: this.#bytes(WIRE_AT, 0) };
     const received = this.#bytes(WIRE_AT + whole, whole);
     return { sent: this.#bytes(WIRE_AT, whole), received };
   }
 
-  /** Quantises the tensor into the parts that are sent. */
-  quantize(call: QuantizedCall, numRanks: number, input: Tensor): void {
+  /** Quantises the tensor into the parts that are sent; where there is one, it goes to this rank's place among those of all. */
+  quantize(call: QuantizedCall, numRanks: number, rank: number, input: Tensor): void {
     const { count, dtype, format, blockSize } = call;
-    const { partElements, scalesAt, endAt } = blockLayout(count, blockSize, numRanks);
+    const parts = numParts(numRanks);
+    const { partElements, scalesAt, endAt } = blockLayout(count, blockSize, parts);
     const kernel = this.#kernels[`quantize_${dtype}_${format}`];
     const size = sizeOf(dtype);
     const bytes = bytesOf(input);
-    for (let part = 0; part < numRanks; part++) {
-      const partAt = WIRE_AT + part * partBytes(call, numRanks);
+    for (let part = 0; part < parts; part++) {
+      const partAt = WIRE_AT + (parts === 1 ? rank : part) * partBytes(call, numRanks);
       for (let from = 0; from < partElements; from += TILE) {
         const length = Math.min(TILE, partElements - from);
         const given = Math.max(0, Math.min(length, count - part * partElements - from));
@@ -80,24 +83,45 @@ export class HostQuantizer {
 
   /** Sums what came for this rank's part, in the order of the ranks, and quantises that into its place among what was sent. */
   sum(call: QuantizedCall, numRanks: number, rank: number): void {
-    const { count, format, blockSize, op } = call;
-    const { partElements, scalesAt } = blockLayout(count, blockSize, numRanks);
+    const { count, format, blockSize } = call;
+    const { partElements, scalesAt } = blockLayout(count, blockSize, numParts(numRanks));
     const bytes = partBytes(call, numRanks);
-    const received = WIRE_AT + numRanks * bytes;
-    const [place, add] = [this.#kernels[`place_${format}`], this.#kernels[`add_${format}`]];
     const quantize = this.#kernels[`quantize_f32_${format}`];
     const to = WIRE_AT + rank * bytes;
     for (let from = 0; from < partElements; from += TILE) {
-      const length = Math.min(TILE, partElements - from);
-      const blocks = length / blockSize;
-      const scales = scalesAt + from / blockSize;
-      for (let peer = 0; peer < numRanks; peer++) {
-        const at = received + peer * bytes;
-        (peer === 0 ? place : add)(SUMS_AT, at + from, at + scales, blocks, blockSize);
-      }
-      if (op === "avg") this.#kernels.divide(SUMS_AT, length, numRanks);
-      quantize(SUMS_AT, to + from, to + scales, blocks, blockSize, SPARE_AT);
+      const blocks = Math.min(TILE, partElements - from) / blockSize;
+      this.#sumTile(call, numRanks, WIRE_AT + numRanks * bytes, from, blocks);
+      quantize(SUMS_AT, to + from, to + scalesAt + from / blockSize, blocks, blockSize, SPARE_AT);
     }
+  }
+
+  /** Sums what all ranks sent, in the order of the ranks, where each sums everything. */
+  sumAll(call: QuantizedCall, numRanks: number, output: Tensor): void {
+    const { count, dtype, blockSize } = call;
+    const kernel = this.#kernels[`finish_${dtype}`];
+    const size = sizeOf(dtype);
+    const bytes = bytesOf(output);
+    for (let from = 0; from < count; from += TILE) {
+      const wanted = Math.min(TILE, count - from);
+      const blocks = Math.ceil(wanted / blockSize);
+      this.#sumTile(call, numRanks, WIRE_AT, from, blocks);
+      kernel(TILE_AT, SUMS_AT, blocks * blockSize);
+      this.#fromTile(bytes, from * size, wanted * size);
+    }
+  }
+
+  /** Leaves the sums of some blocks of the parts at `firstAt`, one of each rank, in the tile of sums. */
+  #sumTile(call: QuantizedCall, numRanks: number, firstAt: number, from: number, blocks: number): void {
+    const { count, format, blockSize, op } = call;
+    const { scalesAt } = blockLayout(count, blockSize, numParts(numRanks));
+    const bytes = partBytes(call, numRanks);
+    const [place, add] = [this.#kernels[`place_${format}`], this.#kernels[`add_${format}`]];
+    const scales = scalesAt + from / blockSize;
+    for (let peer = 0; peer < numRanks; peer++) {
+      const at = firstAt + peer * bytes;
+      (peer === 0 ? place : add)(SUMS_AT, at + from, at + scales, blocks, blockSize);
+    }
+    if (op === "avg") this.#kernels.divide(SUMS_AT, blocks * blockSize, numRanks);
   }
 
   /** Writes the sums of all parts, which lie where this rank's were sent from. */
@@ -124,7 +148,8 @@ export class HostQuantizer {
   checkHeaders(call: QuantizedCall, numRanks: number, ranks: readonly number[], rank: number): void {
     const mine = headerOf(call);
     for (let peer = 0; peer < numRanks; peer++) {
-      const at = WIRE_AT + (numRanks + peer + 1) * partBytes(call, numRanks) - HEADER_BYTES;
+      const first = numParts(numRanks) === 1 ? 0 : numRanks;
+      const at = WIRE_AT + (first + peer + 1) * partBytes(call, numRanks) - HEADER_BYTES;
       const theirs = new Uint32Array(this.#memory.buffer, at, HEADER_BYTES / 4);
       if (mine.every((word, i) => word === theirs[i])) continue;
       throw new MismatchError("ranks made different calls", [
@@ -151,7 +176,7 @@ function cCopy(): MemoryCopy | undefined {
 }
 
 function partBytes({ count, blockSize }: QuantizedCall, numRanks: number): number {
-  return blockLayout(count, blockSize, numRanks).endAt + HEADER_BYTES;
+  return blockLayout(count, blockSize, numParts(numRanks)).endAt + HEADER_BYTES;
 }
 
 function bytesOf({ storage, byteOffset, sizeBytes }: Tensor): Uint8Array {

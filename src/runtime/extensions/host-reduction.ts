@@ -5,6 +5,7 @@
  */
 import type { Tensor } from "../../core/index.ts";
 import type { Communicator, Extension, Work } from "../comm/index.ts";
+import { numParts } from "./block-layout.ts";
 import { HostQuantizer } from "./host-quantizer.ts";
 import type { CheckedQuantizedCall } from "./quantized-options.ts";
 import { OpenWorks, StagedWork, type Stages } from "./staged-work.ts";
@@ -52,12 +53,19 @@ export class HostReduction implements Extension {
     const quantizer = this.#quantizer;
     const { sent, received } = quantizer.buffers(call, size);
     const options = { ...(timeoutMs !== undefined && { timeoutMs }), ...(signal !== undefined && { signal }) };
-    quantizer.quantize(call, size, input);
+    quantizer.quantize(call, size, rank, input);
+    const part = sent.length / size;
+    const own = sent.subarray(rank * part, (rank + 1) * part);
+    if (numParts(size) === 1) {
+      yield group.allGather(own, { ...options, output: sent });
+      quantizer.checkHeaders(call, size, ranks, rank);
+      quantizer.sumAll(call, size, output);
+      return output;
+    }
     yield group.allToAll(sent, { ...options, output: received });
     quantizer.checkHeaders(call, size, ranks, rank);
     quantizer.sum(call, size, rank);
-    const part = sent.length / size;
-    yield group.allGather(sent.subarray(rank * part, (rank + 1) * part), { ...options, output: sent });
+    yield group.allGather(own, { ...options, output: sent });
     quantizer.restore(call, size, output);
     return output;
   }

@@ -122,7 +122,7 @@ describe("quantizedAllReduce", () => {
         "quantizedAllReduce of i32 is not supported; use one of f32, f16, bf16",
         "input is a Uint16Array; expected an array whose class tells its element type, or the dtype option (f16 or bf16)",
         "output is 7 elements; expected 8 elements (as the input)",
-        "options of quantizedAllReduce is "blocks"; expected one of format, blockSize, op, output, dtype, timeoutMs, signal",
+        "options of quantizedAllReduce is "blocks"; expected one of format, blockSize, op, output, pieces, dtype, timeoutMs, signal",
         "timeoutMs is -1; expected a number of milliseconds above 0",
         "quantizedAllReduce inside a batch is not supported; a batch takes collectives, barriers, sends and receives",
         2,

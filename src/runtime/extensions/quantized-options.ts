@@ -21,15 +21,22 @@ export interface QuantizedAllReduceOptions extends CallOptions {
   readonly op?: QuantizedOp;
   /** Where the result goes. Absent: in place. */
   readonly output?: Data;
+  /**
+   * Of device tensors: into how many pieces it is cut, one of which is on the links while others are quantised and summed; by the size, by
+   * default. Results are the same. It is for measuring.
+   */
+  readonly pieces?: number;
 }
 
-const NAMES = ["format", "blockSize", "op", "output", "dtype", "timeoutMs", "signal"];
+const MOST_PIECES = 64;
+const NAMES = ["format", "blockSize", "op", "output", "pieces", "dtype", "timeoutMs", "signal"];
 
 /** A call whose arguments are right. */
 export interface CheckedQuantizedCall {
   readonly call: QuantizedCall;
   readonly input: Tensor;
   readonly output: Tensor;
+  readonly pieces: number | undefined;
   readonly timeoutMs: number | undefined;
   readonly signal: AbortSignal | undefined;
 }
@@ -53,7 +60,10 @@ export function checkQuantizedCall(
     }
     if (value === null) throw new InvalidArgumentError(name, null, "a value, or the option left out");
   }
-  const { format = "e4m3", blockSize = 128, op = "sum", timeoutMs, signal } = options;
+  const { format = "e4m3", blockSize = 128, op = "sum", pieces, timeoutMs, signal } = options;
+  if (pieces !== undefined && !(Number.isInteger(pieces) && pieces > 0 && pieces <= MOST_PIECES)) {
+    throw new InvalidArgumentError("pieces", pieces, `an integer from 1 to ${MOST_PIECES}`);
+  }
   checkOneOf("format", format, QUANTIZED_FORMATS);
   checkOneOf("blockSize", blockSize, BLOCK_SIZES);
   const { rank, size } = communicator;
@@ -68,8 +78,17 @@ export function checkQuantizedCall(
   }
   const source = asTensor(input);
   const target = output === undefined ? source : asTensor(output);
-  if (source.storage.kind === "device" || target.storage.kind === "device") {
-    throw new UnsupportedError("quantizedAllReduce of device tensors", "copy them to the host first");
+  const [from, to] = [source, target].map(({ storage }) => (storage.kind === "device" ? "device" : "host"));
+  if (from !== to) {
+    const accepted = "give both on the device, or both on the host";
+    throw new UnsupportedError(`quantizedAllReduce from ${from} memory to ${to} memory`, accepted);
   }
-  return { call: { dtype: known, format, blockSize, op, count }, input: source, output: target, timeoutMs, signal };
+  return {
+    call: { dtype: known, format, blockSize, op, count },
+    input: source,
+    output: target,
+    pieces,
+    timeoutMs,
+    signal,
+  };
 }

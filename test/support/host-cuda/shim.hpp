@@ -28,6 +28,7 @@ struct Block {
   struct Warp {
     unsigned come = 0, generation = 0;
     bool all = true, last = true;
+    unsigned mostCome = 0, mostGeneration = 0, most[32] = {}, lastMost[32];
     unsigned loads = 0, loadGeneration = 0;
     const char* from[32];
     uint4 loaded[32];
@@ -117,6 +118,20 @@ inline void meetBlocks(unsigned team) {
     shim::moves++;
   } else
     while (meeting->generation == generation) shim::giveWay();
+}
+// The largest of each so many lanes; all of a warp come.
+inline unsigned largestOfGroup(unsigned value, int lanes) {
+  auto& warp = shim::current->block->warps[threadIdx.x / 32];
+  const unsigned generation = warp.mostGeneration, group = threadIdx.x % 32 / lanes;
+  if (value > warp.most[group]) warp.most[group] = value;
+  if (++warp.mostCome == 32) {
+    for (int g = 0; g < 32; g++) { warp.lastMost[g] = warp.most[g]; warp.most[g] = 0; }
+    warp.mostCome = 0;
+    warp.mostGeneration++;
+    shim::moves++;
+  } else
+    while (warp.mostGeneration == generation) shim::giveWay();
+  return warp.lastMost[group];
 }
 inline bool allOfWarp(bool value) { return shim::vote(value); }
 inline float fromLane(float v, int bits) {

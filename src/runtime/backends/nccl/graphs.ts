@@ -44,6 +44,11 @@ export class Recording {
     this.#prints.push(call, count, hash);
   }
 
+  /** Keeps the memory that kernels of an extension use. */
+  keep(storages: readonly DeviceStorage[]): void {
+    for (const storage of storages) this.#storages.add(storage);
+  }
+
   get captured(): Captured {
     return {
       storages: [...this.#storages],

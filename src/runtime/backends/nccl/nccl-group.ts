@@ -33,7 +33,15 @@ import {
 } from "../../comm/index.ts";
 import type { CudaGraph, CudaStream } from "../../device/index.ts";
 import { tunedRun } from "../../executor/internal.ts";
-import { batchTimeout, type CallSequence, checkRoom, placeOf, type QueuedWork } from "../../progress/index.ts";
+import {
+  ALWAYS_COLD,
+  batchTimeout,
+  type CallSequence,
+  checkRoom,
+  placeOf,
+  type QueuedWork,
+} from "../../progress/index.ts";
+import { arrivalOf, type ExtensionKernels } from "./extension-kernels.ts";
 import { Recording } from "./graphs.ts";
 import { CallIssuer } from "./issuer.ts";
 import { isComposed } from "./nccl-calls.ts";
@@ -175,6 +183,27 @@ export class NcclGroup implements GroupDriver {
     this.#meet(parts.meets, "run", call.timeoutMs);
     prepared.launch(options.target(this.#queue.handle.comm ?? 0n));
     return this.#recorded(prepared.arrival, "run") as PendingWork<Tensor | undefined>;
+  }
+
+  /** Puts kernels of an extension on the stream in their place among the calls, or into the graph that is recorded. */
+  enqueue({ agreed, storages, ready, launch, value, timeoutMs }: ExtensionKernels): PendingWork<unknown> {
+    this.#refuseInOtherCapture();
+    const recording = this.#recording;
+    const arrivals = agreed === undefined ? [] : [arrivalOf(this.sequence, agreed)];
+    if (recording === undefined) {
+      const deadline = { timeoutMs };
+      if (ready !== undefined) this.issuer.push({ op: "run", arrivals: [], step: ready }, deadline).seen = true;
+      const run = () => {
+        launch(this.stream);
+        return 0;
+      };
+      return this.issuer.push({ op: "run", arrivals, storages, run, value: () => value }, deadline);
+    }
+    recording.keep(storages);
+    const print = { source: undefined, target: undefined, kind: ALWAYS_COLD };
+    for (const arrival of arrivals) recording.add({ arrival, ...print }, false);
+    launch(this.stream);
+    return this.#recordedAt(arrivals[0] === undefined ? 0 : placeOf(arrivals[0]), "run");
   }
 
   /** A split's choices ride in its fingerprint, and `finish` runs in a turn: NCCL's own split blocks until all make it. */
@@ -377,7 +406,11 @@ export class NcclGroup implements GroupDriver {
 
   /** The work of a call that went into a graph. */
   #recorded(arrival: Prepared["arrival"], op: string): QueuedWork<unknown> {
-    const work = this.issuer.work(placeOf(arrival), op);
+    return this.#recordedAt(placeOf(arrival), op);
+  }
+
+  #recordedAt(place: number, op: string): QueuedWork<unknown> {
+    const work = this.issuer.work(place, op);
     work.fail(new AbortedError("the call was recorded, not made: replay the graph"));
     return work;
   }

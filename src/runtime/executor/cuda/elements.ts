@@ -52,7 +52,7 @@ __device__ __forceinline__ u16 floatToHalf(float x) {
 #endif`;
 
 /** OCP 8-bit floats: exact when read; rounded once, to nearest, ties to even, and saturated when written. */
-const F8 = `__device__ __forceinline__ float f8ToFloat(u32 x, int mantissa, int bias, u32 nan) {
+export const F8_CONVERSIONS = `__device__ __forceinline__ float f8ToFloat(u32 x, int mantissa, int bias, u32 nan) {
   const u32 sign = (x & 0x80u) << 24, magnitude = x & 0x7fu;
   if (magnitude >= nan) return bitsToFloat(0x7fc00000u | sign);
   const u32 exponent = magnitude >> mantissa, fraction = magnitude & ((1u << mantissa) - 1u);
@@ -130,7 +130,7 @@ __device__ __forceinline__ Element narrow(Wide x) { return (Element)x; }`;
     `typedef ${element} Element;`,
     `typedef ${wide} Wide;`,
     ...(isFloat ? [FLOAT_BITS] : []),
-    ...(dtype.startsWith("f8") ? [F8] : []),
+    ...(dtype.startsWith("f8") ? [F8_CONVERSIONS] : []),
     conversions,
     ...(isFloat ? [`__device__ __forceinline__ bool isNegative(Wide x) { return ${isNegative}; }`] : []),
     ...ops.map((op) => operator(dtype, op, numRanks)),

@@ -5,11 +5,14 @@
  */
 export { type BufferReach, bufferBytes } from "./buffer-reach.ts";
 export { type CubinCache, cubinCache } from "./cubin-cache.ts";
-export type { GeneratedKernel } from "./generate.ts";
+export { elementSource, F8_CONVERSIONS } from "./elements.ts";
+export { type GeneratedKernel, KERNEL_ENTRY } from "./generate.ts";
+export { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan } from "./loaded-plan.ts";
 export { LocalCopy, type LocalCopyShape } from "./local-copy.ts";
 export { LoneEpilogue } from "./lone-epilogue.ts";
 export { meetingOf } from "./meeting.ts";
 export { PlanCopies, usesPortsAlone } from "./plan-copies.ts";
+export { PRIMITIVES } from "./ptx-primitives.ts";
 export { FEWEST_BLOCK_THREADS, untunedShape } from "./untuned-shape.ts";
 export { debugTurns } from "./wait-report.ts";
