@@ -4,9 +4,9 @@
  * is named. On two GPUs or more, after `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/residual-rms-norm.mjs [thread|process] [--ranks 2] [--dtype bf16] [--rows 1,2,...]
  *     [--hidden 4096,8192] [--cases 40] [--widest 9000] [--plans LABEL,...] [--seed N] [--choices FILE.json]
- *     [--replays 500] [--json]
- * --cases: how many calls are checked first, half of them by the plans in turn, of rows up to --widest; --rows none: those alone. --choices: a table in the
- * place of this machine's own.
+ *     [--replays 500] [--try LABEL,...] [--json]
+ * --cases: how many calls are checked first, half of them by the plans in turn, of rows up to --widest; --rows none: those alone. --try: labels to
+ * time beside, in which *N stands for the instances that calls have by themselves. --choices: a table in the place of this machine's own.
  */
 import { readFileSync } from "node:fs";
 import { launch } from "chorale/world";
@@ -32,6 +32,7 @@ const config = {
     replays: { type: "string", default: "500" },
     plans: { type: "string", default: PLANS.join(",") },
     seed: { type: "string", default: String(Date.now() % 100_000) },
+    try: { type: "string" },
     choices: { type: "string" },
     json: { type: "boolean", default: false },
   },
@@ -51,7 +52,7 @@ const { values, isolation, ranks, seed, cases, widest, replays } = flagsOf(
 );
 const numbersOf = (text) => (text === "none" ? [] : text.split(",").map(Number));
 
-const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays, plans, seed }) => {
+const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays, plans, tried, seed }) => {
   const { CheckedCall } = await import(helper);
   const { comm } = world;
   const found = { checked: 0, wrong: 0, refused: [], rows: [] };
@@ -98,9 +99,15 @@ const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays,
     one.free();
   }
   const CONTENDERS = [
-    ["fused", {}],
-    ["ours + kernel", { fuse: false }],
-    ["nccl + kernel", { algorithm: "nccl", fuse: false }],
+    ["ours + kernel", () => ({ fuse: false })],
+    ["nccl + kernel", () => ({ algorithm: "nccl", fuse: false })],
+    ["one kernel", () => ({})],
+    // By the kernel of the all-reduce, whose blocks meet before the norm.
+    ["blocks meet", ([ours]) => ({ algorithm: ours.served })],
+    ...tried.map((label) => [
+      label,
+      ([, , one]) => ({ algorithm: label.replace("*N", /[*]\d+/.exec(one.served)?.[0] ?? "") }),
+    ]),
   ];
   for (const width of hidden)
     for (const count of rows) {
@@ -109,7 +116,8 @@ const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays,
       // Calls of a graph.
       const repeat = bytes <= 256 << 10 ? replays : replays >> 2;
       const contenders = [];
-      for (const [label, options] of CONTENDERS) {
+      for (const [label, optionsOf] of CONTENDERS) {
+        const options = optionsOf(contenders);
         one.fill();
         await comm.barrier();
         const before = { ...comm.stats().choices };
@@ -127,7 +135,7 @@ const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays,
         contenders.push({ label, served: served.replace("all_reduce ", ""), wrong, graph, times: [] });
       }
       // An idle device is slow at first.
-      if (found.rows.length === 0) for (let k = 0; k < 20; k++) comm.replay(contenders[0].graph).wait();
+      if (found.rows.length === 0) for (let k = 0; k < 20; k++) comm.replay(contenders[2].graph).wait();
       for (let turn = 0; turn < 7; turn++)
         for (const { graph, times } of contenders) {
           await comm.barrier();
@@ -156,6 +164,7 @@ const data = {
   widest,
   replays,
   plans: values.plans.split(","),
+  tried: values.try === undefined ? [] : values.try.split(","),
   seed,
 };
 const [found] = await launch({
@@ -173,16 +182,19 @@ else {
     `ranks as ${isolation === "process" ? "processes" : "threads"}, seed ${seed}: ${found.checked} calls checked, ${found.wrong} elements wrong`,
   );
   for (const why of found.refused) console.log(`refused: ${why}`);
+  const labels = [...new Set(found.rows.map(({ label }) => label))];
   console.log(
-    "| rows | hidden | fused, us | ours + kernel | nccl + kernel | ours / fused | nccl / fused | served by | wrong |",
+    `| rows | hidden | ${labels.join(", us | ")}, us | ours / one | nccl / one | one kernel is | ours is | wrong |`,
   );
-  console.log("|--:|--:|--:|--:|--:|--:|--:|:--|--:|");
-  for (let i = 0; i < found.rows.length; i += 3) {
-    const [fused, ours, nccl] = found.rows.slice(i, i + 3);
-    const wrong = fused.wrong + ours.wrong + nccl.wrong;
-    const times = [fused, ours, nccl].map(({ us }) => us.toFixed(2)).join(" | ");
-    const ratios = [ours, nccl].map(({ us }) => (us / fused.us).toFixed(2)).join(" | ");
-    console.log(`| ${fused.rows} | ${fused.hidden} | ${times} | ${ratios} | ${fused.served} | ${wrong} |`);
+  console.log(`|--:|--:|${labels.map(() => "--:|").join("")}--:|--:|:--|:--|--:|`);
+  for (let i = 0; i < found.rows.length; i += labels.length) {
+    const all = found.rows.slice(i, i + labels.length);
+    const [ours, nccl, one] = all;
+    const ratios = [ours, nccl].map(({ us }) => (us / one.us).toFixed(2)).join(" | ");
+    const short = ({ served }) => served.replace("one-shot-packet-all-reduce", "one-shot");
+    const times = all.map(({ us }) => us.toFixed(2)).join(" | ");
+    const wrong = all.reduce((sum, row) => sum + row.wrong, 0);
+    console.log(`| ${one.rows} | ${one.hidden} | ${times} | ${ratios} | ${short(one)} | ${short(ours)} | ${wrong} |`);
   }
 }
 if (found.wrong > 0 || found.rows.some(({ wrong }) => wrong > 0)) process.exitCode = 1;

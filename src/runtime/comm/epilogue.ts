@@ -12,10 +12,10 @@ export interface EpilogueKernel {
   /**
    * Stands behind the declarations of a generated kernel, in which `Element` is the call's element type and `Wide` what it is
    * computed in. It declares a struct `Epilogue` of `numWords` words of 8 bytes, and
-   * `prepareEpilogue(const Epilogue&)`, before the call begins;
-   * `hasEpilogue(const Epilogue&)`, whether this block has anything to do;
-   * `runEpilogue(const Epilogue&, const char* result, Meet meet)`, which all threads of such a block come to, and which calls
-   * `meet()` once before it reads the result or overwrites anything.
+   * `unitsOf(const Epilogue&)`, into how many units the result falls, each of which one block does;
+   * `prepareEpilogue(const Epilogue&, i64 unit)`, before the call begins, for the block's first;
+   * `runEpilogue(const Epilogue&, const char* result, i64 first, i64 end, i64 step, Meet meet)`, which all threads of a block come
+   * to that has any, and which calls `meet()` once before it reads the result or overwrites anything.
    */
   readonly source: string;
   readonly numWords: number;
@@ -28,8 +28,9 @@ export interface CallEpilogue {
   readonly operands: readonly EpilogueOperand[];
   /** The struct's words, of the addresses of the call's output and of the operands. */
   readonly words: (output: number, operands: readonly number[]) => readonly bigint[];
-  /** Blocks that have anything to do, at most. */
-  readonly mostBlocks: number;
+  /** Into how many units of how many bytes the result falls. */
+  readonly numUnits: number;
+  readonly unitBytes: number;
   /** What all ranks agree on beside the call itself, in words: ranks whose words differ get a MismatchError that has them. */
   readonly agreed: string;
   /** Whether it may be part of the kernel that reduces. */

@@ -42,7 +42,8 @@ function caseOf(numRanks: number, shape: Pick<Case, "dtype" | "rows" | "hidden">
   const count = rows * hidden;
   return {
     weightDType,
-    eps: 1e-5,
+    // Large enough to be missed.
+    eps: 0.25,
     inputs: Array.from({ length: numRanks }, () => values(dtype, count, 4)),
     residual: values(dtype, count, 8),
     weight: values(weightDType, hidden, 2),
@@ -327,8 +328,14 @@ describe.skipIf(!available)("all-reduce, residual and RMSNorm on stand-in GPUs (
         caseOf(ranks, { dtype: "bf16", rows: 0, hidden: 256 }),
       ];
       const choicesMade = await check(cases, { ...worldOf(isolation), ranks, backendOptions: { choices } }, true);
-      const names = Object.keys(choicesMade ?? {}).sort();
-      expect(names).toEqual(PLANS.map(([, use]) => `all_reduce ${use}`).sort());
+      const names = Object.keys(choicesMade ?? {});
+      // Where blocks make whole rows by themselves, and otherwise by what serves the all-reduce.
+      for (const [, use] of PLANS.slice(0, 3)) expect(names).toContain(`all_reduce ${use}`);
+      const apart = names.filter((name) =>
+        /^all_reduce one-shot-packet-all-reduce[*]\d@\d+[.](?:lines|sheets)$/.test(name),
+      );
+      expect(apart.length).toBeGreaterThanOrEqual(2);
+      expect(names).toContain("all_reduce nccl");
     },
   );
 

@@ -3,7 +3,7 @@
  * operation is that of TensorRT-LLM's and FlashInfer's all-reduce fusion (RESIDUAL_RMS_NORM), and of vLLM's all_reduce with
  * fused_add_rms_norm behind it; RMSNorm is Zhang and Sennrich, 2019. It refuses quantised outputs and biases.
  */
-import { InvalidArgumentError, type Tensor, UnsupportedError } from "../../core/index.ts";
+import { InvalidArgumentError, sizeOf, type Tensor, UnsupportedError } from "../../core/index.ts";
 import {
   allReduceWith,
   type CallEpilogue,
@@ -93,7 +93,7 @@ function* normalized(sum: Work<Tensor>, call: NormCall): Stages<Tensor> {
   return output as Tensor;
 }
 
-function epilogueOf({ rows, hidden, eps, fuse, weightDType, ...buffers }: NormCall): CallEpilogue {
+function epilogueOf({ rows, hidden, eps, fuse, dtype, weightDType, ...buffers }: NormCall): CallEpilogue {
   const { residual, residualOutput, weight } = buffers;
   const isInPlace = residualOutput === residual;
   const bits = new Uint32Array(Float32Array.of(eps).buffer)[0] as number;
@@ -105,7 +105,8 @@ function epilogueOf({ rows, hidden, eps, fuse, weightDType, ...buffers }: NormCa
       ...(isInPlace ? [] : [{ operand: residualOutput, reads: false, writes: true }]),
     ],
     words: (output, [from = 0, weights = 0, to = from]) => [output, from, to, weights, rows, hidden, bits].map(BigInt),
-    mostBlocks: rows,
+    numUnits: rows,
+    unitBytes: hidden * sizeOf(dtype),
     agreed: `residual + RMSNorm (rows of ${hidden}, weight ${weightDType}, eps ${eps}${fuse ? "" : ", fuse false"})`,
     fuses: fuse,
   };

@@ -34,16 +34,15 @@ struct WarpSums { float of[32]; };
 constexpr int KEPT = THREADS > 512 ? 2 : 4;
 
 __device__ __forceinline__ i64 rowBytes(const Epilogue& E) { return E.hidden * (i64)sizeof(Element); }
-__device__ __forceinline__ bool hasEpilogue(const Epilogue& E) { return (i64)blockIdx.x < E.rows; }
+__device__ __forceinline__ i64 unitsOf(const Epilogue& E) { return E.rows; }
 // What does not depend on the result comes near while the ranks talk: of the block's first row, as much as it keeps.
-__device__ __forceinline__ void prepareEpilogue(const Epilogue& E) {
-  if (!hasEpilogue(E)) return;
+__device__ __forceinline__ void prepareEpilogue(const Epilogue& E, i64 row) {
   const i64 bytes = rowBytes(E), weights = E.hidden * (i64)sizeof(Weight);
 #pragma unroll 1
   for (int k = 0; k < KEPT; k++) {
     // A line of 128 bytes is asked for once.
     const i64 at = 128 * (threadIdx.x + (i64)k * THREADS);
-    if (at < bytes) prefetch(E.residual + blockIdx.x * bytes + at);
+    if (at < bytes) prefetch(E.residual + row * bytes + at);
     if (at < weights) prefetch(E.weight + at);
   }
 }
@@ -101,12 +100,12 @@ __device__ __forceinline__ float sumOfBlock(float v, WarpSums& sums) {
 }
 
 template <bool WIDE, class Meet>
-__device__ inline void normalizeRows(const Epilogue& E, const char* result, Meet meet) {
+__device__ inline void normalizeRows(const Epilogue& E, const char* result, i64 first, i64 end, i64 step, Meet meet) {
   CHORALE_SHARED(WarpSums, sums);
   const i64 bytes = rowBytes(E), units = (bytes + 15) / 16;
   bool hasMet = false;
 #pragma unroll 1
-  for (i64 row = blockIdx.x; row < E.rows; row += gridDim.x) {
+  for (i64 row = first; row < end; row += step) {
     const i64 at = row * bytes;
     Unit kept[KEPT], added[KEPT];
     Weights weights[KEPT];
@@ -157,10 +156,10 @@ __device__ inline void normalizeRows(const Epilogue& E, const char* result, Meet
   }
 }
 template <class Meet>
-__device__ __forceinline__ void runEpilogue(const Epilogue& E, const char* result, Meet meet) {
+__device__ __forceinline__ void runEpilogue(const Epilogue& E, const char* result, i64 first, i64 end, i64 step, Meet meet) {
   const u64 all = (u64)E.output | (u64)E.residual | (u64)E.residualOutput | (u64)E.weight | (u64)result | (u64)rowBytes(E);
-  if ((all & 15u) == 0) normalizeRows<true>(E, result, meet);
-  else normalizeRows<false>(E, result, meet);
+  if ((all & 15u) == 0) normalizeRows<true>(E, result, first, end, step, meet);
+  else normalizeRows<false>(E, result, first, end, step, meet);
 }`;
 
 /** The step for weights of a type; elements are the call's. */

@@ -11,6 +11,8 @@ import { chunkBytesOf, type ExecutionPlan, shapeOf } from "../../../src/authorin
 import { type DType, sizeOf, viewAs } from "../../../src/core/index.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "../../../src/runtime/executor/cuda/generate.ts";
 import {
+  chunkOfLaunch,
+  type LaunchEpilogue,
   launchWords,
   packetBytes,
   type WindowSizes,
@@ -97,7 +99,7 @@ export interface HostLaunch {
   readonly partBytes: number;
   readonly buffers: readonly LocalBuffers[];
   /** What the kernel's epilogue is given, by rank. */
-  readonly epilogues?: readonly (readonly bigint[])[];
+  readonly epilogues?: readonly LaunchEpilogue[];
 }
 
 export interface HostOptions extends CudaOptions {
@@ -200,7 +202,9 @@ export class HostRanks {
   ): string | undefined {
     const { kernel, memory, plan } = this;
     const shape = shapeOf(plan);
-    const chunks = launches.map(({ partBytes }) => chunkBytesOf(shape, partBytes));
+    const chunks = launches.map(({ partBytes, epilogues }) =>
+      chunkOfLaunch(kernel, shape, partBytes, epilogues?.[0]?.unitBytes ?? 0),
+    );
     const sizes = this.#grow(Math.max(...chunks));
     const kernelOf = (rank: number, partBytes: number) =>
       (this.#numLaunched++ + rank) % 3 === 0 ? this.#index : (this.#folded.get(partBytes) ?? this.#index);
@@ -217,13 +221,14 @@ export class HostRanks {
           chunkBytes: chunks[i]!,
           sizes,
           windows: this.#windows.map(BigInt),
-          ...(epilogues && { epilogue: epilogues[rank] as readonly bigint[] }),
+          ...(epilogues && { epilogue: epilogues[rank] as LaunchEpilogue }),
         }),
       ]),
     );
     const size = rows[0]!.length / launches.length - 1;
     const numWords = kernel.epilogueWords;
-    const windows = ((1n << BigInt(plan.ranks.length)) - 1n) << BigInt(size - numWords - plan.ranks.length);
+    const behind = numWords === 0 ? 0 : numWords + 1;
+    const windows = ((1n << BigInt(plan.ranks.length)) - 1n) << BigInt(size - behind - plan.ranks.length);
     const ofEpilogue = ((1n << BigInt(this.#epilogueAddresses)) - 1n) << BigInt(size - numWords);
     const head = [this.#seed++, launches.length, rows.length, kernel.threads, size, ADDRESSES | windows | ofEpilogue];
     const all = [...head, ...rows.flatMap((row, i) => [kernel.blocks[running[i]!]!, ...row])];

@@ -28,6 +28,7 @@ import {
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import { CopyServing, copiesOf } from "./copy-serving.ts";
+import { apartShape, unlessRefused } from "./epilogue-shape.ts";
 import { type EpilogueSlot, GroupEpilogues } from "./epilogue-slot.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { GroupCopies } from "./group-copies.ts";
@@ -98,9 +99,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   readonly member: number;
   readonly choices: Choices | undefined;
   readonly #parts: GroupPlansParts;
-  readonly #ranges = new Map<number, readonly Range[]>();
-  /** Of calls with an epilogue, by its name too. */
-  readonly #rangesOfEpilogues = new Map<string, readonly Range[]>();
+  /** Of calls with an epilogue by its name too. */
+  readonly #ranges = new Map<number | string, readonly Range[]>();
   readonly #named = new Map<string, NamedPlan>();
   readonly #programs = new Map<string, PlanSlot>();
   readonly #slots = new Map<CallKind, PlanSlot>();
@@ -138,16 +138,21 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const { size } = this.#parts;
     const { op, dtype, part, redop, root, epilogue } = asked;
     if (choices === undefined || size === 1 || part === 0) return undefined;
-    const key = packCall(op, dtype, redop, 0) + root * ROOTS;
-    const ranges =
-      epilogue === undefined
-        ? this.#knownRanges(this.#ranges, key, op, dtype)
-        : this.#knownRanges(this.#rangesOfEpilogues, `${key} ${epilogue.name}`, op, dtype);
+    const call = packCall(op, dtype, redop, 0) + root * ROOTS;
+    const key = epilogue === undefined ? call : `${call} ${epilogue.kernel.name}`;
+    let ranges = this.#ranges.get(key);
+    if (ranges === undefined) {
+      ranges = isServed(op) ? rangesOf(choices.ranges(op as CollectiveName, dtype)) : [];
+      this.#ranges.set(key, ranges);
+    }
     if (ranges.length === 0) return undefined;
     const bytes = reportedCount(op as CollectiveName, size, part) * sizeOf(dtype);
     if (choices.isHeard) choices.choose(op as CollectiveName, dtype, bytes);
     for (const range of ranges) {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
+      const apart = epilogue && apartShape(range.choice.served, size, epilogue.numUnits, epilogue.unitBytes);
+      const serving = apart && unlessRefused(() => this.named(asked, apart.label));
+      if (serving !== undefined) return serving;
       if (range.serving === null) range.choice.calls++;
       if (range.serving === undefined) range.serving = this.#serve(range, asked) ?? null;
       return range.serving?.isRefused === false ? range.serving : undefined;
@@ -169,18 +174,21 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const bytes = reportedCount(collective, size, part) * sizeOf(dtype);
     const choice = choices.named(collective, dtype, bytes, label);
     if (choice.served.kind === "kernel" || size === 1 || part === 0) return undefined;
-    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${epilogue?.name}`;
+    const key = `${label} ${packCall(op, dtype, redop, 0)} ${root} ${epilogue?.kernel.name}`;
     let named = this.#named.get(key);
     if (named === undefined) {
       named = { ...this.#planOf(choice, asked), servings: new Map() };
       this.#named.set(key, named);
     }
-    const maxBytes = classOf(bytes);
+    // Strands that are no more than there must be make whole units of what an epilogue takes.
+    const apart = epilogue && apartShape(choice.served, size, epilogue.numUnits, epilogue.unitBytes);
+    const isApart = apart?.instances === choice.served.instances;
+    const maxBytes = classOf(isApart ? apart.maxBytes : bytes);
     const shape = this.kernelShape(choice, named.plan, part * sizeOf(dtype));
-    const of = `${maxBytes} ${shape.threads} ${shape.blocksPerStrand}`;
+    const of = `${maxBytes} ${shape.threads} ${shape.blocksPerStrand} ${isApart}`;
     let serving = named.servings.get(of);
     if (serving === undefined) {
-      serving = this.#servingOf(choice, named, shape, asked, maxBytes);
+      serving = this.#servingOf(choice, named, shape, asked, maxBytes, isApart);
       named.servings.set(of, serving);
     }
     if (serving.slot.refusal !== undefined) throw serving.slot.refusal;
@@ -386,15 +394,6 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return slot;
   }
 
-  #knownRanges<K>(known: Map<K, readonly Range[]>, key: K, op: PlannedCall["op"], dtype: DType): readonly Range[] {
-    let ranges = known.get(key);
-    if (ranges === undefined) {
-      ranges = isServed(op) ? rangesOf(this.choices?.ranges(op as CollectiveName, dtype) ?? []) : [];
-      known.set(key, ranges);
-    }
-    return ranges;
-  }
-
   #serve({ choice, toBytes }: Range, asked: PlannedCall): SlotServing | undefined {
     if (choice.served.kind === "kernel") return undefined;
     try {
@@ -420,6 +419,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     kernelShape: Omit<KernelShape, "dtype" | "op">,
     { dtype, redop, epilogue }: PlannedCall,
     maxBytes: number,
+    isApart = false,
   ): SlotServing {
     if (choice.served.shape?.copies === true) return this.#copyServing(choice, plan);
     const { rank } = this.#parts;
@@ -427,7 +427,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const shape = { dtype: carrier, ...(redop === undefined ? {} : { op: redop }), ...kernelShape };
     // Among processes, what a kernel reaches may be a copy of the call's buffers: what is behind it cannot be part of it.
     const fuses = epilogue !== undefined && !this.#kernelOf(plan, shape).shiftsAddresses;
-    const slot = this.#slot(plan, fuses ? { ...shape, epilogue } : shape, maxBytes, true);
+    const slot = this.#slot(plan, fuses ? { ...shape, epilogue: epilogue.kernel } : shape, maxBytes, true);
     return new PlanServing({
       slot,
       choice,
@@ -435,6 +435,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       told: slot.kernel.shiftsAddresses ? this.told : undefined,
       rank: plan.ranks[this.member] as RankPlan,
       worksInPlace,
+      isApart,
       refused: this.#refusedOf(choice),
       apart: (sizeBytes) => this.#memoryApart.of(sizeBytes, rank.capturing !== undefined),
     });

@@ -4,7 +4,7 @@
  */
 import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
 import { NCCL_DTYPE, NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
-import type { EpilogueKernel, WireOp } from "../../comm/index.ts";
+import type { CallEpilogue, WireOp } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
 import type { LaunchEnds } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
@@ -33,6 +33,8 @@ export interface NcclCall {
 /** The epilogue of one call. */
 export interface CallStep {
   readonly words: readonly bigint[];
+  /** What one block must have of the result as a whole. */
+  readonly unitBytes: number;
   /** Puts it on the stream, as a kernel of its own. @param result address of what the call gave */
   launch(stream: CudaStream, result: number): void;
 }
@@ -67,7 +69,7 @@ export interface PlannedCall {
   /** Of a rooted collective; 0 of others. */
   readonly root: number;
   /** What a plan's kernel should do behind it, where it can. */
-  readonly epilogue?: EpilogueKernel | undefined;
+  readonly epilogue?: Pick<CallEpilogue, "kernel" | "numUnits" | "unitBytes"> | undefined;
 }
 
 /** What says which plan serves a call, if one does. All members ask the same and get the same answer. */

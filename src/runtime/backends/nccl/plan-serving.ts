@@ -12,6 +12,8 @@ interface PlanServingParts extends SlotServingParts {
   /** The plan, as this rank has it. */
   readonly rank: RankPlan;
   readonly worksInPlace: () => boolean;
+  /** Of a kernel with an epilogue: blocks make whole units of the result, and need not meet. */
+  readonly isApart: boolean;
   /** Where there is memory for a result that may not go where the call wants it before the plan has ended. */
   readonly apart: (sizeBytes: number) => number;
   /** Of a kernel that reaches buffers of other processes: where members' buffers are. */
@@ -45,7 +47,7 @@ export class PlanServing extends SlotServing<PlanServingParts, ToldCall> {
     const part = count * sizeOf(dtype);
     const output = told === undefined ? this.#outputOf(call) : this.described(call).output;
     const hasStep = step !== undefined && loaded.kernel.epilogueWords > 0;
-    if (hasStep) loaded.epilogue = step.words;
+    if (hasStep) loaded.epilogue = { words: step.words, unitBytes: this.its.isApart ? step.unitBytes : 0 };
     // What is told to the host is the end of the launch: something may be behind it. A step reads the result where it is.
     const ends = hasStep || (step === undefined && output === recv) ? target.ends : undefined;
     if (told === undefined) loaded.launch(target.owner, send, output, part, ends);

@@ -181,7 +181,7 @@ export function prepareCall(
     for (const operand of [from, to]) refuseUnregistered(context, operand?.storage);
     const part = agreedCount(call);
     const { redop, algorithm } = extras;
-    const fused = epilogue?.fuses === true ? epilogue.kernel : undefined;
+    const fused = epilogue?.fuses === true ? epilogue : undefined;
     const asked = {
       op,
       dtype: call.dtype,
@@ -239,7 +239,7 @@ export function prepareCall(
 
 /** What is behind the call: its buffers brought to the device, and how it is put there as a kernel of its own. */
 function stepOf(
-  { kernel, operands, words, mostBlocks }: CallEpilogue,
+  { kernel, operands, words, numUnits, unitBytes }: CallEpilogue,
   dtype: DType,
   { epilogues }: PrepareContext,
   output: number,
@@ -253,7 +253,8 @@ function stepOf(
   );
   const call: CallStep = {
     words: given,
-    launch: (stream, result) => slot.loaded?.launch(stream, result, given, mostBlocks),
+    unitBytes,
+    launch: (stream, result) => slot.loaded?.launch(stream, result, given, numUnits),
   };
   return { kind: slot.kind, call, storages: staged.flatMap(({ storage }) => storage ?? []) };
 }

@@ -11,7 +11,7 @@ import { sendsPackets } from "../cpu/lower.ts";
 import { reductionDepth } from "../cpu/reduction-depth.ts";
 import { type BufferReach, reachOf } from "./buffer-reach.ts";
 import { elementSource, type KernelOp, needsOneRounding } from "./elements.ts";
-import { EPILOGUE_BEGINNING, EPILOGUE_END, epilogueSource } from "./kernel-epilogue.ts";
+import { EPILOGUE_END, epilogueBeginning, epilogueSource } from "./kernel-epilogue.ts";
 import {
   BLOCK_WORDS,
   COUNTER_STRIDE,
@@ -26,6 +26,7 @@ import {
   windowLayout,
 } from "./launch-layout.ts";
 import { mergeLines } from "./merge-lines.ts";
+import { ownedChunks } from "./owned-chunks.ts";
 import { PRELUDE } from "./prelude.ts";
 import { PRIMITIVES, TEAM_MEETING } from "./ptx-primitives.ts";
 import { NumberWriter, shapesOf } from "./strand-shapes.ts";
@@ -114,6 +115,8 @@ export interface GeneratedKernel {
   readonly shiftsAddresses: boolean;
   /** Words that a launch gives the epilogue, the last of its parameter. */
   readonly epilogueWords: number;
+  /** Strands make one chunk of the result each, alone: an epilogue of whole chunks need not wait for other blocks. */
+  readonly ownsChunks: boolean;
   /** Waits end after some turns, and the first that does so is written down in the state. */
   readonly reports: boolean;
   /**
@@ -173,6 +176,9 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
   const meets = reaches || !(relaunches || runsAhead);
   const meetsAll = meets && !relaunches;
   const { exact } = shapeOf(plan);
+  const reached = reachOf(ranks);
+  // Chunks are as many units as they must be then, and the last of them short, or empty.
+  const owned = epilogue === undefined || parts || team > 1 ? undefined : ownedChunks(plan, ranks, reached);
   const lockSemaphores = ranks.some(({ strands }) => strands.some((steps) => steps.some(takesSeveral)));
   const numbers = new NumberWriter(numRanks);
   const shapes = shapesOf(ranks);
@@ -228,7 +234,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     ...(format === undefined ? [] : [PRELUDE[format]]),
     ...numbers.tables,
     ...bodies,
-    ...(epilogue === undefined ? [] : [epilogueSource(epilogue, parts)]),
+    ...(epilogue === undefined ? [] : [epilogueSource(epilogue, parts, owned)]),
     kernel(ranks, shapes, {
       meets,
       // A rank in which a strand meets the others ends no launch before they have begun it.
@@ -244,7 +250,7 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
       numSlots,
       team,
       first: writers[0]?.first,
-      hasEpilogue: epilogue !== undefined,
+      epilogue: epilogue && epilogueBeginning(owned),
     }),
   ];
   const text = `${source.filter((part) => part !== "").join("\n\n")}\n`;
@@ -263,9 +269,10 @@ export function generateCuda(plan: ExecutionPlan, options: CudaOptions): Generat
     packets: format,
     usesScratch,
     reachesBuffers: reaches,
-    reached: reachOf(ranks),
+    reached,
     shiftsAddresses,
     epilogueWords: epilogue?.numWords ?? 0,
+    ownsChunks: owned !== undefined,
     reports: debugTurns !== undefined,
     foldedSource:
       epilogue === undefined && gainsByFolding(ranks, { usesPackets, reaches, exact })
@@ -424,13 +431,14 @@ interface KernelEnds {
   readonly team: number;
   /** What loads that which all strands pack first. */
   readonly first: string | undefined;
-  readonly hasEpilogue: boolean;
+  /** What begins the epilogue, where there is one. */
+  readonly epilogue: readonly string[] | undefined;
 }
 
 function kernel(
   ranks: readonly RankSteps[],
   shapes: ReturnType<typeof shapesOf>,
-  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team, first, hasEpilogue }: KernelEnds,
+  { meets, meetsAtEnd, parts, meetsWhen, runsAhead, numSlots, team, first, epilogue }: KernelEnds,
 ): string {
   const block = team === 1 ? "strand" : "block";
   const lines = [
@@ -442,7 +450,7 @@ function kernel(
     ...(meetsWhen === undefined ? [] : [`  if (${meetsWhen}) meetAfterResize(L, launch);`]),
     ...(meets ? ["  CHORALE_SHARED(Buffers, buffers);", `  if (${block} == 0) greet(L, launch);`] : []),
     ...(runsAhead ? [`  if (${block} == 0) tellBegun(L, rank, launch);`] : []),
-    ...(hasEpilogue ? EPILOGUE_BEGINNING : []),
+    ...(epilogue ?? []),
     `  const i64 slot = ${runsAhead ? "launch & (u32)(L.slots - 1)" : numSlots === 2 ? "launch & 1u" : "0"};`,
   ];
   const more = `${meets ? ", buffers" : ""}${first === undefined ? "" : ", first"}`;
@@ -482,8 +490,10 @@ function kernel(
           `  if (${block} == 0) meetRanks(L, launch, buffers);`,
         ]
       : []),
-    ...(hasEpilogue ? EPILOGUE_END : []),
-    parts && !hasEpilogue ? "  partRanks(L, gridDim.x, launch, told);" : "  tellEnd(L, blockIdx.x, gridDim.x, told);",
+    ...(epilogue === undefined ? [] : EPILOGUE_END),
+    parts && epilogue === undefined
+      ? "  partRanks(L, gridDim.x, launch, told);"
+      : "  tellEnd(L, blockIdx.x, gridDim.x, told);",
     "}",
   );
   return lines.join("\n");

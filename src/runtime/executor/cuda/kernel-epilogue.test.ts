@@ -20,11 +20,12 @@ const ADDED: EpilogueKernel = {
   name: "more",
   numWords: 4,
   source: `struct Epilogue { char* output; const char* more; i64 rows; i64 hidden; };
-__device__ __forceinline__ bool hasEpilogue(const Epilogue& E) { return (i64)blockIdx.x < E.rows; }
-__device__ __forceinline__ void prepareEpilogue(const Epilogue& E) { prefetch(E.more); }
-template <class Meet> __device__ inline void runEpilogue(const Epilogue& E, const char* result, Meet meet) {
+__device__ __forceinline__ i64 unitsOf(const Epilogue& E) { return E.rows; }
+__device__ __forceinline__ void prepareEpilogue(const Epilogue& E, i64 row) { prefetch(E.more + row); }
+template <class Meet>
+__device__ inline void runEpilogue(const Epilogue& E, const char* result, i64 first, i64 end, i64 step, Meet meet) {
   meet();
-  for (i64 row = blockIdx.x; row < E.rows; row += gridDim.x)
+  for (i64 row = first; row < end; row += step)
     for (i64 i = threadIdx.x; i < E.hidden; i += THREADS)
       ((Element*)E.output)[row * E.hidden + i] =
           ((const Element*)result)[row * E.hidden + i] + ((const Element*)E.more)[row * E.hidden + i];
@@ -79,8 +80,12 @@ describe.skipIf(!hasHostCompiler())("kernels with an epilogue, compiled by g++ f
         [3, 7],
         [1, 64],
         [9, 33],
+        // Units that blocks can make as a whole, more than there are strands and fewer.
+        [11, 36],
+        [1, 36],
       ].map(([rows = 0, hidden = 0]) => {
-        const found = launchInTurn(ranks, inPlace, rows, hidden);
+        const isApart = ranks.kernel.ownsChunks && hidden % 4 === 0;
+        const found = launchInTurn(ranks, inPlace, isApart, rows, hidden);
         return found === undefined ? undefined : `${label}, [${rows}, ${hidden}]: ${found}`;
       }),
     );
@@ -89,7 +94,13 @@ describe.skipIf(!hasHostCompiler())("kernels with an epilogue, compiled by g++ f
 });
 
 /** Launches three times, each on what the one before gave. @returns what is wrong */
-function launchInTurn(ranks: HostRanks, inPlace: boolean, rows: number, hidden: number): string | undefined {
+function launchInTurn(
+  ranks: HostRanks,
+  inPlace: boolean,
+  isApart: boolean,
+  rows: number,
+  hidden: number,
+): string | undefined {
   const [bytes, count, numRanks] = [4 * rows * hidden, rows * hidden, ranks.plan.ranks.length];
   const fill = (of: (i: number) => number) => {
     const at = ranks.memory.allocate(bytes);
@@ -100,13 +111,17 @@ function launchInTurn(ranks: HostRanks, inPlace: boolean, rows: number, hidden: 
     buffers: inPlace ? Array(2).fill(fill((i) => i * (rank + 1))) : [fill((i) => i * (rank + 1)), fill(() => -1)],
     more: fill(() => 100 * (rank + 1)),
   }));
-  const launches = [0, 1, 0].map((from) => ({
+  const launches = [0, 1, 0].map((from, turn) => ({
     partBytes: bytes,
     buffers: sites.map(({ buffers }) => {
       const [input, output] = [buffers[from], buffers[1 - from]] as [number, number];
       return { input, inputBytes: bytes, output, outputBytes: bytes };
     }),
-    epilogues: sites.map(({ buffers, more }) => [buffers[1 - from] as number, more, rows, hidden].map(BigInt)),
+    epilogues: sites.map(({ buffers, more }) => ({
+      words: [buffers[1 - from] as number, more, rows, hidden].map(BigInt),
+      // In the second launch blocks meet: it has other chunks than those before and behind it.
+      unitBytes: isApart && turn !== 1 ? 4 * hidden : 0,
+    })),
   }));
   const found = ranks.launchAll(launches);
   if (found !== undefined) return found;
@@ -137,12 +152,60 @@ describe("the source of a kernel with an epilogue", () => {
     expect(endOf(SHAPES[0] as Shape)).toMatchInlineSnapshot(`
       "  __syncthreads();
         if (threadIdx.x == 0) storePacket16(blockState(L, strand), remembered(L, launch, told));
-        if (hasEpilogue(epilogue)) runEpilogue(epilogue, L.output, [&] { meetBeforeEpilogue(L, launch, true); });
-        else meetBeforeEpilogue(L, launch, false);
+        const auto meet = [&] { if (own == 0) meetBeforeEpilogue(L, launch, true); };
+        if (unit < endUnit) runEpilogue(epilogue, L.output, unit, endUnit, step, meet);
+        else if (own == 0) meetBeforeEpilogue(L, launch, false);
         __syncthreads();
         tellEnd(L, blockIdx.x, gridDim.x, told);
       }
       "
+    `);
+  });
+
+  it("knows strands that make a chunk each, of plans of which it is proved that ranks end alone", () => {
+    const owns = (shape: Shape) => {
+      const { plan, options } = kernelOf(shape);
+      return generateCuda(plan, options).ownsChunks;
+    };
+    expect(SHAPES.map((shape) => [labelOf(shape), owns(shape)])).toMatchInlineSnapshot(`
+      [
+        [
+          "one-shot-packet-all-reduce, 2 ranks",
+          true,
+        ],
+        [
+          "one-shot-packet-all-reduce, 3 ranks",
+          true,
+        ],
+        [
+          "one-shot-packet-all-reduce, 2 ranks, as one that nobody proved",
+          false,
+        ],
+        [
+          "two-phase-read-all-reduce, 3 ranks, as one that nobody proved",
+          false,
+        ],
+        [
+          "two-phase-all-reduce, 2 ranks",
+          false,
+        ],
+        [
+          "two-phase-all-reduce, 4 ranks",
+          false,
+        ],
+        [
+          "two-shot-read-all-reduce, 2 ranks",
+          false,
+        ],
+        [
+          "streaming-all-reduce, 2 ranks",
+          false,
+        ],
+        [
+          "two-phase-packet-all-reduce, 4 ranks",
+          false,
+        ],
+      ]
     `);
   });
 

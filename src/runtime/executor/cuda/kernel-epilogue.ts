@@ -35,20 +35,46 @@ __device__ inline void meetBeforeEpilogue(const Launch& L, u32 launch, bool wait
   __syncthreads();
 }`;
 
-/** The epilogue as part of a generated kernel, behind everything else. */
-export function epilogueSource({ name, source }: EpilogueKernel, parts: boolean): string {
-  return [`// Epilogue: ${name}.`, EPILOGUE_PRIMITIVES, source, meeting(parts)].join("\n");
+/**
+ * The epilogue as part of a generated kernel, behind everything else.
+ * @param owned the chunk of each strand, where strands make one each, alone
+ */
+export function epilogueSource(
+  { name, source }: EpilogueKernel,
+  parts: boolean,
+  owned: readonly number[] | undefined,
+): string {
+  const table =
+    owned === undefined
+      ? []
+      : [`// Which chunk a strand makes.\nCHORALE_TABLE short OWNED[${owned.length}] = {${owned.join(", ")}};`];
+  return [`// Epilogue: ${name}.`, EPILOGUE_PRIMITIVES, ...table, source, meeting(parts)].join("\n");
 }
 
-/** Before a kernel's strands. */
-export const EPILOGUE_BEGINNING = [
-  "  const Epilogue& epilogue = *(const Epilogue*)L.epilogue;",
-  "  prepareEpilogue(epilogue);",
-];
+/**
+ * Before a kernel's strands: which units the block is to do.
+ * @param owned the chunk of each strand, where strands make one each, alone
+ */
+export function epilogueBeginning(owned: readonly number[] | undefined): readonly string[] {
+  const units =
+    owned === undefined
+      ? ["  const i64 own = 0, unit = (i64)blockIdx.x, endUnit = unitsOf(epilogue), step = (i64)gridDim.x;"]
+      : [
+          "  const i64 own = L.unitsOfStrand, unit = own == 0 ? (i64)blockIdx.x : own * OWNED[strand];",
+          "  const i64 endUnit = own == 0 ? unitsOf(epilogue) : least(unit + own, unitsOf(epilogue));",
+          "  const i64 step = own == 0 ? (i64)gridDim.x : 1;",
+        ];
+  return [
+    "  const Epilogue& epilogue = *(const Epilogue*)L.epilogue;",
+    ...units,
+    "  if (unit < endUnit) prepareEpilogue(epilogue, unit);",
+  ];
+}
 
 /** Behind them: what peers are told of the end comes after it. */
 export const EPILOGUE_END = [
-  "  if (hasEpilogue(epilogue)) runEpilogue(epilogue, L.output, [&] { meetBeforeEpilogue(L, launch, true); });",
-  "  else meetBeforeEpilogue(L, launch, false);",
+  "  const auto meet = [&] { if (own == 0) meetBeforeEpilogue(L, launch, true); };",
+  "  if (unit < endUnit) runEpilogue(epilogue, L.output, unit, endUnit, step, meet);",
+  "  else if (own == 0) meetBeforeEpilogue(L, launch, false);",
   "  __syncthreads();",
 ];

@@ -38,7 +38,7 @@ export function windowLayout(plan: ExecutionPlan): WindowLayout {
 /** A rank's state, in words of 4 bytes, zeros before the first launch but for the semaphores. */
 export interface StateLayout {
   /**
-   * Of each block, `BLOCK_WORDS` words: the last launch that it has ended, the size of that one's parts (two words), and how
+   * Of each block, `BLOCK_WORDS` words: the last launch that it has ended, the size of that one (two words), and how
    * many launches were to tell the host of their ends.
    */
   readonly blocks: number;
@@ -84,7 +84,7 @@ export const END_WORDS = 8;
 
 /**
  * Words of 8 bytes of the kernel's one parameter, in order. The window of every rank follows, and where launches shift addresses what
- * to add to those that each rank tells of its input, then of its output, and last the words of an epilogue.
+ * to add to those that each rank tells of its input, then of its output, and last how many units a strand makes alone, and the words of an epilogue.
  */
 export const LAUNCH_WORDS = [
   "input",
@@ -131,6 +131,7 @@ export function launchStruct(numRanks: number, shiftsAddresses: boolean, numEpil
   i64 inputShift[${numRanks}];   // what to add to addresses that a rank tells of its buffers
   i64 outputShift[${numRanks}];`;
   const epilogue = `
+  i64 unitsOfStrand;    // units of the result that a strand makes as a whole, and alone; 0: blocks meet before the epilogue
   i64 epilogue[${numEpilogueWords}];     // what the epilogue is given`;
   return `struct Launch {
   char* input;          // this rank's buffers
@@ -149,5 +150,7 @@ export function launchStruct(numRanks: number, shiftsAddresses: boolean, numEpil
   i64 rank;
   u32* done;            // END_WORDS words in which the end of this launch is told to the host; null: nobody asks
   char* window[${numRanks}];      // of every rank, as this device reaches it${shiftsAddresses ? shifts : ""}${numEpilogueWords === 0 ? "" : epilogue}
-};`;
+};
+// Launches for which it is the same have everything in the same places of scratch.
+__device__ __forceinline__ u64 sizeOfLaunch(const Launch& L) { return ${numEpilogueWords === 0 ? "(u64)L.part" : "(u64)L.part ^ (u64)L.chunk << 33"}; }`;
 }

@@ -1,4 +1,5 @@
 /** The words of a launch, and how large windows are: what the host computes for a size. */
+import { chunkBytesOf, type PlanShape } from "../../../authoring/plan/index.ts";
 import type { GeneratedKernel, PacketFormat } from "./generate.ts";
 import { LAUNCH_WORDS, type LaunchWord } from "./launch-layout.ts";
 import { SHEET } from "./prelude-sheets.ts";
@@ -72,7 +73,28 @@ interface LaunchValues {
   /** Of every rank. */
   readonly windows: readonly bigint[];
   /** What the epilogue is given: nothing yet, unless told. */
-  readonly epilogue?: readonly bigint[];
+  readonly epilogue?: LaunchEpilogue;
+}
+
+/** What a launch gives a kernel's epilogue. */
+export interface LaunchEpilogue {
+  readonly words: readonly bigint[];
+  /**
+   * Bytes of the result that one block must have made all of, where blocks should not meet: a strand makes whole units then, if strands of
+   * the kernel make a chunk each (`ownsChunks`). A multiple of 16; 0: blocks meet.
+   */
+  readonly unitBytes: number;
+}
+
+/** The chunk of a launch, bytes: as the plan has it, or as many units of its epilogue as that takes. */
+export function chunkOfLaunch(
+  { ownsChunks }: GeneratedKernel,
+  shape: PlanShape,
+  partBytes: number,
+  unitBytes: number,
+): number {
+  if (!ownsChunks || unitBytes === 0) return chunkBytesOf(shape, partBytes);
+  return unitBytes * Math.ceil(partBytes / shape.chunksPerPart / unitBytes);
 }
 
 const WORD_AT = Object.fromEntries(LAUNCH_WORDS.map((name, i) => [name, 2 * i])) as Readonly<
@@ -107,8 +129,12 @@ export function launchWords(kernel: GeneratedKernel, values: LaunchValues): bigi
     done: 0n,
   };
   const shifts = kernel.shiftsAddresses ? values.windows.flatMap(() => [0n, 0n]) : [];
-  const epilogue = values.epilogue ?? Array.from({ length: kernel.epilogueWords }, () => 0n);
-  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows, ...shifts, ...epilogue];
+  const { epilogueWords, ownsChunks } = kernel;
+  const { unitBytes = 0, words: given = [] } = values.epilogue ?? {};
+  const unitsOfStrand = ownsChunks && unitBytes > 0 ? BigInt(Math.floor(chunkBytes / unitBytes)) : 0n;
+  const behind =
+    epilogueWords === 0 ? [] : [unitsOfStrand, ...Array.from({ length: epilogueWords }, (_, i) => given[i] ?? 0n)];
+  return [...LAUNCH_WORDS.map((name) => words[name]), ...values.windows, ...shifts, ...behind];
 }
 
 /**

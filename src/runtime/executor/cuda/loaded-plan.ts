@@ -22,7 +22,16 @@ import { FoldedKernels } from "./folded-kernels.ts";
 import { type CudaOptions, type GeneratedKernel, generateCuda } from "./generate.ts";
 import { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 import { END_WORDS, LAUNCH_WORDS, REPORT_WORDS } from "./launch-layout.ts";
-import { launchWords, packetBytes, type WindowSizes, windowBytes, writeShifts, writeWord } from "./launch-words.ts";
+import {
+  chunkOfLaunch,
+  type LaunchEpilogue,
+  launchWords,
+  packetBytes,
+  type WindowSizes,
+  windowBytes,
+  writeShifts,
+  writeWord,
+} from "./launch-words.ts";
 import { PlanGraphs } from "./plan-graphs.ts";
 import { waitReport } from "./wait-report.ts";
 
@@ -153,6 +162,8 @@ export class LoadedPlan {
   /** The launch's words, where the driver reads them, as pairs of 4 bytes. */
   #halves: Uint32Array = new Uint32Array(0);
   #partBytes = -1;
+  /** Of the epilogue, where its blocks do not meet; 0 where they do. */
+  #unitBytes = 0;
   #closed = false;
 
   /**
@@ -326,15 +337,23 @@ export class LoadedPlan {
   #write(input: number, output: number, partBytes: number, endsAt: number): void {
     const halves = this.#halves;
     if (partBytes !== this.#partBytes) {
-      const chunkBytes = chunkBytesOf(shapeOf(this.#parts.plan), partBytes);
+      const chunkBytes = chunkOfLaunch(this.kernel, shapeOf(this.#parts.plan), partBytes, this.#unitBytes);
       writeWord(halves, "part", partBytes);
       writeWord(halves, "chunk", chunkBytes);
       writeWord(halves, "packetChunk", packetBytes(this.kernel, chunkBytes));
+      if (this.kernel.epilogueWords > 0) this.#writeUnits(chunkBytes);
       this.#partBytes = partBytes;
     }
     writeWord(halves, "input", input);
     writeWord(halves, "output", output);
     writeWord(halves, "done", endsAt);
+  }
+
+  #writeUnits(chunkBytes: number): void {
+    const { kernel } = this;
+    const isApart = kernel.ownsChunks && this.#unitBytes > 0;
+    const all = (this.#args as KernelArguments).words(0);
+    all[all.length - kernel.epilogueWords - 1] = BigInt(isApart ? chunkBytes / this.#unitBytes : 0);
   }
 
   /** What preMulSum multiplies with from now on, as the bits of the type that elements are combined in. */
@@ -354,10 +373,12 @@ export class LoadedPlan {
   }
 
   /** What launches give the kernel's epilogue from now on. */
-  set epilogue(words: readonly bigint[]) {
+  set epilogue({ words, unitBytes }: LaunchEpilogue) {
     const all = (this.#args as KernelArguments).words(0);
     const first = all.length - this.kernel.epilogueWords;
-    let changed = false;
+    let changed = unitBytes !== this.#unitBytes;
+    if (changed) this.#partBytes = -1;
+    this.#unitBytes = unitBytes;
     for (let i = 0; i < words.length; i++) {
       changed ||= all[first + i] !== words[i];
       all[first + i] = words[i] as bigint;

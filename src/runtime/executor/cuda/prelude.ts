@@ -76,17 +76,17 @@ __device__ inline void meetStrands(const Launch& L, int barrier, u32 numStrands,
  */
 const meeting = (
   shifts: boolean,
-) => `// What blocks remember of a launch: its number, the size of its parts, and how many have told their ends.
+) => `// What blocks remember of a launch: its number, its size, and how many have told their ends.
 __device__ __forceinline__ char* blockState(const Launch& L, int block) {
   return (char*)(L.state + STATE_BLOCKS + BLOCK_WORDS * block);
 }
 __device__ __forceinline__ uint4 remembered(const Launch& L, u32 launch, u32 told) {
   uint4 v;
-  v.x = launch; v.y = (u32)L.part; v.z = (u32)((u64)L.part >> 32); v.w = told;
+  v.x = launch; v.y = (u32)sizeOfLaunch(L); v.z = (u32)(sizeOfLaunch(L) >> 32); v.w = told;
   return v;
 }
 __device__ __forceinline__ bool isResized(const Launch& L, uint4 last) {
-  return last.y != (u32)L.part || last.z != (u32)((u64)L.part >> 32);
+  return last.y != (u32)sizeOfLaunch(L) || last.z != (u32)(sizeOfLaunch(L) >> 32);
 }
 // Where the buffers of the ranks are in this launch.
 struct Buffers { char* input[NUM_RANKS]; char* output[NUM_RANKS]; };
