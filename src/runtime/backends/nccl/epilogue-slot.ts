@@ -2,9 +2,9 @@
  * An epilogue as a kernel of its own, in one group: loaded by the first call that has it, in its turn, when all members have come.
  * It is loaded also where a plan's kernel has the epilogue in it: NCCL serves calls for which that cannot be opened yet.
  */
-import type { DType } from "../../../core/index.ts";
+import { type DType, UnsupportedError } from "../../../core/index.ts";
 import type { EpilogueKernel } from "../../comm/index.ts";
-import { type CudaDevice, requireNvrtc } from "../../device/index.ts";
+import type { CudaDevice } from "../../device/index.ts";
 import { LoneEpilogue } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
@@ -54,14 +54,27 @@ export class EpilogueSlot {
     return this.isSettled || LoneEpilogue.isLoaded(device, this.#dtype, this.#kernel) || !isBusy();
   }
 
-  /** Loads the kernel, if no member would have to wait for other groups. @returns whether the call goes on, on all members alike */
+  /**
+   * Loads the kernel, if no member would have to wait for other groups.
+   * @returns whether the call goes on, on all members alike
+   * @throws what kept this member from loading it, UnsupportedError where another one could not: on all members
+   */
   open(target: CallTarget): boolean {
     if (this.isSettled) return true;
     this.#isOffered = false;
     const said = this.#owner.tell(Int32Array.of(this.#mayLoad ? 1 : 0), target);
     if (said.some(([may]) => may !== 1)) return false;
-    this.#loaded ??= new LoneEpilogue(this.#owner.device, this.#dtype, this.#kernel);
-    return true;
+    let failure: { readonly error: unknown } | undefined;
+    try {
+      this.#loaded ??= new LoneEpilogue(this.#owner.device, this.#dtype, this.#kernel);
+    } catch (error) {
+      failure = { error };
+    }
+    const loaded = this.#owner.tell(Int32Array.of(failure === undefined ? 1 : 0), target);
+    if (failure !== undefined) throw failure.error;
+    const without = loaded.findIndex(([has]) => has !== 1);
+    if (without < 0) return true;
+    throw new UnsupportedError(this.#kernel.name, `rank ${without} of the group could not load its kernel`);
   }
 
   close(): void {
@@ -80,12 +93,11 @@ export class GroupEpilogues {
     this.#owner = owner;
   }
 
-  /** The slot of an epilogue, for one element type. @throws UnavailableError without NVRTC */
+  /** The slot of an epilogue, for one element type. */
   of(kernel: EpilogueKernel, dtype: DType): EpilogueSlot {
     const name = `${kernel.name} ${dtype}`;
     let slot = this.#slots.get(name);
     if (slot === undefined) {
-      requireNvrtc();
       slot = new EpilogueSlot(this.#owner, this.#owner.newKind(), dtype, kernel);
       this.#slots.set(name, slot);
       this.#byKind.set(slot.kind, slot);

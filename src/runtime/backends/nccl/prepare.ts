@@ -3,6 +3,7 @@ import { agreedCount, type OperationName, reportedCount } from "../../../collect
 import {
   type DType,
   InvalidArgumentError,
+  invariant,
   type NamedReduceOp,
   type ReduceOp,
   sizeOf,
@@ -254,7 +255,11 @@ function stepOf(
   const call: CallStep = {
     words: given,
     unitBytes,
-    launch: (stream, result) => slot.loaded?.launch(stream, result, given, numUnits),
+    launch: (stream, result) => {
+      const { loaded } = slot;
+      invariant(loaded !== undefined, "an epilogue is loaded before the first call that has it");
+      loaded.launch(stream, result, given, numUnits);
+    },
   };
   return { kind: slot.kind, call, storages: staged.flatMap(({ storage }) => storage ?? []) };
 }
