@@ -11,4 +11,16 @@ const command = await import("../dist/apps/cli/main.js").catch((error) => {
   process.stderr.write("chorale: too many open files: raise the limit, such as by ulimit -n 1024\n");
   process.exit(3);
 });
-process.exitCode = await command.main(process.argv.slice(2));
+let isAnswered = false;
+// Nothing is left that could settle what the command waits for, such as a promise of a program that it loaded.
+process.once("beforeExit", () => {
+  if (isAnswered) return;
+  process.stderr.write(
+    "chorale: nothing can settle the promise that this command waits for, such as one of your program\n",
+  );
+  process.exitCode = 1;
+});
+command.main(process.argv.slice(2)).then((code) => {
+  isAnswered = true;
+  process.exitCode = code;
+});

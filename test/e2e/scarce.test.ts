@@ -90,3 +90,10 @@ describe.skipIf(process.platform !== "linux")("a standard output that takes noth
     expect(ended.out).toMatch(/^plan ring-all-reduce/);
   });
 });
+
+it("says so when nothing can settle the promise of a program", { timeout: 60_000 }, () => {
+  const never = join(folder, "never.mjs");
+  writeFileSync(never, "export default () => new Promise(() => {});");
+  const { code, err } = end("bash", "-c", `${chorale} check ${quote(never)}`);
+  expect([code, err]).toEqual([1, expect.stringMatching(/^chorale: nothing can settle the promise/)]);
+});

@@ -43,6 +43,11 @@ describe("what is refused", () => {
     expect(await runCli(...argv)).toMatchObject({ code: 2, out: "", err: expect.stringMatching(words) });
   });
 
+  it("a program that throws what is no Error is told so", async () => {
+    const { code, err } = await runCli("check", file("null.mjs", "export default () => { throw null; };"));
+    expect([code, err]).toEqual([1, "chorale check: null was thrown, which is not an Error\n"]);
+  });
+
   it("a program that throws is shown with its own lines alone", async () => {
     const { code, err } = await runCli("check", thrower);
     expect(code).toBe(1);

@@ -4,7 +4,7 @@
  * Exit codes: 0 done, 1 a check failed, 2 bad usage, 3 the environment lacks something.
  */
 import { Command, CommanderError } from "commander";
-import { ChoraleError, type ErrorCode } from "../../core/index.ts";
+import { ChoraleError, type ErrorCode, show } from "../../core/index.ts";
 import { COMMANDS } from "./commands.ts";
 import { stackOf } from "./error-text.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
@@ -68,7 +68,9 @@ export async function main(argv: readonly string[]): Promise<number> {
       printError(`chorale ${name ?? ""}: ${lack ?? error.message}\n`);
       return lack === undefined ? EXIT.usage : EXIT.environment;
     }
-    printError(`chorale ${name ?? ""}: ${error instanceof Error ? stackOf(error) : String(error)}\n`);
+    printError(
+      `chorale ${name ?? ""}: ${error instanceof Error ? stackOf(error) : `${show(error)} was thrown, which is not an Error`}\n`,
+    );
     return EXIT.checkFailed;
   }
 }
