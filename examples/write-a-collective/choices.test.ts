@@ -9,7 +9,9 @@ import { afterAll, expect, it } from "vitest";
 
 const machine = mkdtempSync(join(tmpdir(), "chorale-example-"));
 afterAll(() => rmSync(machine, { recursive: true }));
-const env = { ...process.env, CHORALE_CHOICES: join(machine, "machine.json") };
+// What is tuned goes there, and nothing is there before.
+const { CHORALE_CHOICES: _, ...others } = process.env;
+const env = { ...others, XDG_DATA_HOME: machine };
 const cli = new URL("../../.cache/dev/apps/cli/main.js", import.meta.url);
 const folder = fileURLToPath(new URL(".", import.meta.url));
 const program = `import { main } from ${JSON.stringify(cli.href)}; process.exitCode = await main(process.argv.slice(1));`;

@@ -171,6 +171,6 @@ describe.skipIf(!has)("chorale launch --isolation process (needs g++ and Linux)"
   it("is refused by the threads backend", async () => {
     const { code, stderr } = await chorale(["launch", "-n", "2", "--isolation", "process", script]).ended;
     expect(code).toBe(2);
-    expect(stderr).toContain("the threads backend, whose ranks share the memory of one process");
+    expect(stderr).toContain("the threads backend: its ranks share the memory of one process");
   });
 });

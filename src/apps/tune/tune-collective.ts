@@ -132,8 +132,8 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   };
   const report = await measured(job, { ranks, backend, choices: "shipped", nodes: options.nodes, onProgress });
   const found = report?.readings ?? [];
-  const readings = ways === undefined ? found : found.map(overSockets);
   const topology = report?.topology ?? cpuTopology(ranks);
+  const readings = ways === undefined ? found : found.map((one) => overSockets(one, topology));
   const rows = readings.map(chosenOf);
   if (isOnCores) onProgress("fitting the simulator");
   const measurements = measurementsOf(readings, candidates);
@@ -154,10 +154,15 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
   };
 }
 
-/** A reading with the name that tables have for what served by itself, and without that among the others. */
-function overSockets({ base, others, second, ...rest }: TuneReading): TuneReading {
+/**
+ * A reading with the name that tables have for what served by itself, and without that among the others; nor are calls by the
+ * memory of hosts where none has two ranks, which are made flat.
+ */
+function overSockets({ base, others, second, ...rest }: TuneReading, topology: string): TuneReading {
   const label = shippedWay(base.label);
-  const isOther = (one: { readonly label: string }) => one.label !== label && one.label !== base.label;
+  const sharesNothing = topology.endsWith(" hosts of 1");
+  const isOther = (one: { readonly label: string }) =>
+    one.label !== label && one.label !== base.label && !(sharesNothing && one.label.startsWith("hierarchical"));
   return { ...rest, base: { ...base, label }, others: others.filter(isOther), second: second.filter(isOther) };
 }
 

@@ -115,10 +115,12 @@ describe.skipIf(process.platform === "win32")("a way that damages data between t
         for (const { why } of found) expect(why).toMatch(/^RANK_FAILED: /);
         expect(found[0]?.why).toMatch(/rank 1 \(host of 1\): sent frame \d+ of this connection with a wrong checksum/);
         expect(found[2]?.why).toMatch(/wrong checksum/);
-        // Who sent it is told why, and not only that its peer is gone.
-        expect(found[1]?.why).toMatch(
-          /rank 1 failed .*: rank 0 \(host of 0\) refused what it received of this one: rank 1 \(host of 1\): sent frame \d+ .* wrong checksum/s,
-        );
+        // Who sent it is told why, and not only that its peer is gone, unless more is on its way to the one that ends the connection: then
+        // the system may drop what that one said last.
+        const told =
+          /rank 1 failed .*: rank 0 \(host of 0\) refused what it received of this one: rank 1 \(host of 1\): sent frame \d+ .* wrong checksum/s;
+        const dropped = /rank 0 failed .*: its connection ended without a farewell/;
+        expect(found[1]?.why).toMatch(count === 3 ? told : new RegExp(`${told.source}|${dropped.source}`, "s"));
       } finally {
         end();
       }
