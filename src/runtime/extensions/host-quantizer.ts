@@ -48,8 +48,18 @@ export class HostQuantizer {
       );
     }
     const missing = end - this.#memory.buffer.byteLength;
-    if (missing > 0) this.#memory.grow(Math.ceil(missing / PAGE_BYTES));
+    if (missing > 0) this.#grow(missing);
     return new Uint8Array(this.#memory.buffer, at, sizeBytes);
+  }
+
+  /** @throws OutOfMemoryError instead of V8's RangeError, which names no size */
+  #grow(missing: number): void {
+    try {
+      this.#memory.grow(Math.ceil(missing / PAGE_BYTES));
+    } catch (cause) {
+      const free = process.availableMemory();
+      throw new OutOfMemoryError("scratch of quantised all-reduces", missing, free, "Sum in several calls.", { cause });
+    }
   }
 
   /** The buffers of a call for so many ranks; nothing is received where each rank sums everything. @throws OutOfMemoryError */

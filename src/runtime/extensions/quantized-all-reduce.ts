@@ -20,11 +20,11 @@ const NAME = "quantizedAllReduce";
  * or whose sum leaves f32, is NaN on all; the others of its block are as they would be with a 0 in its place.
  *
  * Tensors are in host memory, on every backend, or on the device, on nccl and cuda, where graphs can hold the call. A group of one rank
- * gets its input back. The call is not part of a batch. In host memory a deadline, a signal or a mismatch ends quantised all-reduces of the
- * group, not its other calls; on the device, all of them.
- * @throws InvalidArgumentError, UnsupportedError, ClosedError, OutOfMemoryError before anything is sent, UnavailableError without NVRTC; its work ends with
- *   MismatchError where ranks ask for different counts, types, formats, block sizes or operators, TimeoutError, RankFailedError,
- *   AbortedError
+ * gets its input back. The call is not part of a batch. In host memory a deadline, a signal or calls of different sizes end quantised
+ * all-reduces of the group, not its other calls; on the device, all of them.
+ * @throws InvalidArgumentError, UnsupportedError, ClosedError before anything is sent, UnavailableError without NVRTC; its work ends with
+ *   MismatchError where ranks ask for different counts, types, formats, block sizes or operators, OutOfMemoryError, TimeoutError,
+ *   RankFailedError, AbortedError
  * @example
  * import { launch } from "chorale";
  *

@@ -157,7 +157,7 @@ describe.skipIf(process.platform === "win32")("tables of choices on tcp", () => 
     expect(await serving(one({}, rows))).toEqual({ "all_reduce bruck": 1, "all_reduce ring-all-reduce": 1 });
   });
 
-  it("are refused before anything starts where they name what is nothing there, with what is accepted", async () => {
+  it("are refused before anything starts where they name what tcp does not have, with what is accepted", async () => {
     const file = join(scratchFolder("choices"), "machine.json");
     const refusalOf = async (uses: Readonly<Record<string, string>>) => {
       const choices = tables(uses);
@@ -174,7 +174,7 @@ describe.skipIf(process.platform === "win32")("tables of choices on tcp", () => 
     };
     const ring = await refusalOf({ all_reduce: "ring-al-reduce" });
     expect(ring).toMatch(
-      /names ring-al-reduce for all_reduce on tcp, which is nothing there; expected one of socket-kernel, flat, /,
+      /names ring-al-reduce for all_reduce, which tcp does not have; expected one of socket-kernel, flat, /,
     );
     expect(ring).toMatch(/choices\.tables\[0\]\.rows\[0\]\.use.* bruck, .*ring-all-reduce/s);
     expect(await refusalOf({ all_reduce: "flat@unit3K" })).toMatch(/flat@unit64K/);

@@ -59,13 +59,9 @@ function checkTable({ plans = {} }: ChoiceDocument, table: ChoiceTable, index: n
     const accepted = isServed(collective) ? acceptedNames(use, collective, range) : [];
     if (shape === undefined && (isOwn || accepted === undefined)) continue;
     const names = [...kernels, ...(accepted ?? [])].join(", ");
-    throw new FormatError(
-      where,
-      `names ${use} for ${collective} on tcp, which is nothing there; expected one of ${names}`,
-      {
-        field: `choices.tables[${index}].rows[${row}].use`,
-      },
-    );
+    throw new FormatError(where, `names ${use} for ${collective}, which tcp does not have; expected one of ${names}`, {
+      field: `choices.tables[${index}].rows[${row}].use`,
+    });
   }
 }
 
