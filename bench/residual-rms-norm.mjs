@@ -1,7 +1,7 @@
 /**
  * All-reduce, residual and RMSNorm in one kernel, beside our all-reduce with a kernel behind it and NCCL's with the same behind it: by
  * replay of captured calls, in turn, results checked on fresh inputs. First calls of random shapes and types, by every plan that
- * is named. On two GPUs or more, after `npm run build`:
+ * is named. Rank 0 prints each row as soon as it is measured (on stderr with --json). On two GPUs or more, after `npm run build`:
  *   NCCL_NVLS_ENABLE=0 node bench/residual-rms-norm.mjs [thread|process] [--ranks 2] [--dtype bf16] [--rows 1,2,...]
  *     [--hidden 4096,8192] [--cases 40] [--widest 9000] [--plans LABEL,...] [--seed N] [--choices FILE.json]
  *     [--replays 500] [--try LABEL,...] [--json]
@@ -52,9 +52,18 @@ const { values, isolation, ranks, seed, cases, widest, replays } = flagsOf(
 );
 const numbersOf = (text) => (text === "none" ? [] : text.split(",").map(Number));
 
-const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays, plans, tried, seed }) => {
+const run = async (
+  world,
+  { helper, table, dtype, rows, hidden, cases, widest, replays, plans, tried, seed, isolation, json },
+) => {
   const { CheckedCall } = await import(helper);
+  const { headOf, rowOf } = await import(table);
+  const { writeSync } = await import("node:fs");
   const { comm } = world;
+  // At once, also from a thread: what was measured is not lost when a time limit ends the run.
+  const say = (line) => {
+    if (world.rank === 0) writeSync(json ? 2 : 1, `${line}\n`);
+  };
   const found = { checked: 0, wrong: 0, refused: [], rows: [] };
   const TYPES = ["f32", "f16", "bf16"];
   const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
@@ -98,6 +107,10 @@ const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays,
     }
     one.free();
   }
+  say(
+    `ranks as ${isolation === "process" ? "processes" : "threads"}, seed ${seed}: ${found.checked} calls checked, ${found.wrong} elements wrong`,
+  );
+  for (const why of found.refused) say(`refused: ${why}`);
   const CONTENDERS = [
     ["ours + kernel", () => ({ fuse: false })],
     ["nccl + kernel", () => ({ algorithm: "nccl", fuse: false })],
@@ -109,6 +122,7 @@ const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays,
       ([, , one]) => ({ algorithm: label.replace("*N", /[*]\d+/.exec(one.served)?.[0] ?? "") }),
     ]),
   ];
+  if (rows.length > 0) say(headOf(CONTENDERS.map(([label]) => label)));
   for (const width of hidden)
     for (const count of rows) {
       const one = new CheckedCall(world, { dtype, rows: count, hidden: width, seed });
@@ -144,19 +158,22 @@ const run = async (world, { helper, dtype, rows, hidden, cases, widest, replays,
           comm.replay(graph).wait();
           times.push(((performance.now() - begin) * 1000) / (2 * repeat));
         }
-      for (const { label, served, wrong, graph, times } of contenders) {
+      const measured = contenders.map(({ label, served, wrong, graph, times }) => {
         graph.close();
-        found.rows.push({ dtype, rows: count, hidden: width, bytes, label, served, wrong, us: median(times) });
-      }
+        return { dtype, rows: count, hidden: width, bytes, label, served, wrong, us: median(times) };
+      });
+      say(rowOf(measured));
+      found.rows.push(...measured);
       one.free();
     }
   return found;
 };
 
 const choices = values.choices === undefined ? {} : { choices: JSON.parse(readFileSync(values.choices, "utf8")) };
-const helper = new URL("residual-rms-norm/checked-call.mjs", import.meta.url).href;
+const fileOf = (file) => new URL(`residual-rms-norm/${file}`, import.meta.url).href;
 const data = {
-  helper,
+  helper: fileOf("checked-call.mjs"),
+  table: fileOf("row-table.mjs"),
   dtype: values.dtype,
   rows: numbersOf(values.rows),
   hidden: numbersOf(values.hidden),
@@ -166,6 +183,8 @@ const data = {
   plans: values.plans.split(","),
   tried: values.try === undefined ? [] : values.try.split(","),
   seed,
+  isolation,
+  json: values.json,
 };
 const [found] = await launch({
   ranks,
@@ -177,24 +196,4 @@ const [found] = await launch({
   timeoutMs: 400_000,
 });
 if (values.json) console.log(JSON.stringify({ ...found, seed, isolation, ranks }));
-else {
-  console.log(
-    `ranks as ${isolation === "process" ? "processes" : "threads"}, seed ${seed}: ${found.checked} calls checked, ${found.wrong} elements wrong`,
-  );
-  for (const why of found.refused) console.log(`refused: ${why}`);
-  const labels = [...new Set(found.rows.map(({ label }) => label))];
-  console.log(
-    `| rows | hidden | ${labels.join(", us | ")}, us | ours / one | nccl / one | one kernel is | ours is | wrong |`,
-  );
-  console.log(`|--:|--:|${labels.map(() => "--:|").join("")}--:|--:|:--|:--|--:|`);
-  for (let i = 0; i < found.rows.length; i += labels.length) {
-    const all = found.rows.slice(i, i + labels.length);
-    const [ours, nccl, one] = all;
-    const ratios = [ours, nccl].map(({ us }) => (us / one.us).toFixed(2)).join(" | ");
-    const short = ({ served }) => served.replace("one-shot-packet-all-reduce", "one-shot");
-    const times = all.map(({ us }) => us.toFixed(2)).join(" | ");
-    const wrong = all.reduce((sum, row) => sum + row.wrong, 0);
-    console.log(`| ${one.rows} | ${one.hidden} | ${times} | ${ratios} | ${short(one)} | ${short(ours)} | ${wrong} |`);
-  }
-}
 if (found.wrong > 0 || found.rows.some(({ wrong }) => wrong > 0)) process.exitCode = 1;
