@@ -73,10 +73,12 @@ async function run(job: Job): Promise<void> {
       const value: unknown = await main(world, job.data);
       await rank.close();
       if (!rank.failed) sendResult(value, job.reused && isUnfinished(before));
+      else if (job.reused) process.exit(1);
     }
   } catch (error) {
     rank.fail(job.isFunction && error instanceof ReferenceError ? explainMissing(error) : error);
-    if (!job.reused) process.exit(1);
+    // Also where threads are kept: one that the launcher ended meanwhile would leave behind what it was about to free.
+    process.exit(1);
   } finally {
     if (!job.reused) link.unref();
   }

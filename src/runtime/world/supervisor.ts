@@ -188,7 +188,6 @@ export class Supervisor {
         return;
       case "failed":
         this.#fail(member, message.error, message.lost);
-        if (this.#spec.job.reused) member.host.terminate();
         return;
       case "exiting":
         member.exiting = message;

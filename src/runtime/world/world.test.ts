@@ -32,6 +32,23 @@ describe("runRanks", () => {
     expect(third.toSorted()).toEqual(second.toSorted());
   });
 
+  it("lets a rank that failed clean up before its thread ends", async () => {
+    const data = new Int32Array(new SharedArrayBuffer(4));
+    const failing = runRanks(
+      1,
+      (_: World, isClean: Int32Array) => {
+        process.once("exit", () => {
+          for (const until = performance.now() + 50; performance.now() < until; );
+          Atomics.store(isClean, 0, 1);
+        });
+        throw new Error("gone");
+      },
+      { data },
+    );
+    await expect(failing).rejects.toThrow(/rank 0 failed.*gone/);
+    expect(Atomics.load(data, 0)).toBe(1);
+  });
+
   it("gives each rank's result, and keeps the threads", async () => {
     const threads = async () => {
       const { threadId } = await import("node:worker_threads");
