@@ -29,15 +29,11 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
         ranks,
         backendOptions: { choices },
         run: async (world) => {
+          const { checker, rankBuffers, value } = await import("../../../../test/helpers/rank-buffers.ts");
           const comm = world.comm as import("chorale/nccl").NcclCommunicator;
           const { rank, size: n } = comm;
           const found: string[] = [];
-          const check = (what: string, t: Parameters<typeof world.download>[0], want: (i: number) => number) => {
-            const got = world.download(t) as Int32Array;
-            const at = got.findIndex((value, i) => value !== want(i));
-            if (at >= 0) found.push(`${what}: element ${at} is ${got[at]}, not ${want(at)}`);
-          };
-          const value = (of: number, i: number) => 1000 * of + i;
+          const check = checker(world, found);
           for (const [part, skip] of [
             [1, 3],
             [7, 3],
@@ -45,23 +41,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
             [5004, 0],
             [5001, 3],
           ] as const) {
-            // At an odd place within a tensor or at an even one, and other tensors each time.
-            const [a, b, c, d] = [part, n * part, n * part, part].map((count) =>
-              world.tensor("i32", [count + skip]).slice(skip),
-            );
-            if (a === undefined || b === undefined || c === undefined || d === undefined) throw new Error("no tensors");
-            const fill = () => {
-              world.upload(
-                a,
-                Int32Array.from({ length: part }, (_, i) => value(rank, i)),
-              );
-              world.upload(b, new Int32Array(n * part).fill(-1));
-              world.upload(
-                c,
-                Int32Array.from({ length: n * part }, (_, i) => value(rank, i)),
-              );
-              world.upload(d, new Int32Array(part).fill(-1));
-            };
+            const { own: a, parts: b, wide: c, result: d, fill } = rankBuffers(world, part, skip);
             for (const how of ["called", "captured"] as const) {
               const make = (
                 group: Pick<typeof comm, "allGather" | "allToAll" | "broadcast" | "gather" | "scatter">,
@@ -106,8 +86,7 @@ describe.skipIf(!available)("calls by copy engines over a stand-in library (need
             await comm.broadcast(a, { root: 1 });
             check(`broadcast in place of ${part}`, a, (i) => value(1, i));
             const host = await comm.allGather(Int32Array.from({ length: part }, (_, i) => value(rank, i)));
-            if ([...(host.data as Int32Array)].some((x, i) => x !== value(Math.floor(i / part), i % part)))
-              found.push("host");
+            check("host", host.data as Int32Array, (i) => value(Math.floor(i / part), i % part));
           }
           return { found, choices: comm.stats().choices };
         },

@@ -25,42 +25,18 @@ describe.skipIf(!available)("kernels that reach other processes' buffers, on a s
         ranks,
         backendOptions: { choices },
         run: async (world) => {
+          const { checker, rankBuffers, value } = await import("../../../../test/helpers/rank-buffers.ts");
           const comm = world.comm as import("chorale/nccl").NcclCommunicator;
           const { rank, size: n } = comm;
           const found: string[] = [];
-          const check = (what: string, t: Parameters<typeof world.download>[0], want: (i: number) => number) => {
-            const got = world.download(t) as Int32Array;
-            const at = got.findIndex((value, i) => value !== want(i));
-            if (at >= 0) found.push(`${what}: element ${at} is ${got[at]}, not ${want(at)}`);
-          };
-          const value = (of: number, i: number) => 1000 * of + i;
+          const check = checker(world, found);
           const sum = (i: number) => 500 * n * (n - 1) + n * i;
           for (const [part, skip] of [
             [1, 3],
             [1000, 4],
             [5001, 3],
           ] as const) {
-            // At an odd place within a tensor or at an even one, and other tensors each time.
-            const [a, b, c, d] = [part, n * part, n * part, part].map((count) =>
-              world.tensor("i32", [count + skip]).slice(skip),
-            );
-            if (a === undefined || b === undefined || c === undefined || d === undefined) throw new Error("no tensors");
-            const fill = () => {
-              for (const [t, count] of [
-                [a, part],
-                [c, n * part],
-              ] as const) {
-                world.upload(
-                  t,
-                  Int32Array.from({ length: count }, (_, i) => value(rank, i)),
-                );
-              }
-              for (const [t, count] of [
-                [b, n * part],
-                [d, part],
-              ] as const)
-                world.upload(t, new Int32Array(count).fill(-1));
-            };
+            const { own: a, parts: b, wide: c, result: d, fill } = rankBuffers(world, part, skip);
             const calls: readonly (readonly [
               string,
               (
@@ -105,8 +81,7 @@ describe.skipIf(!available)("kernels that reach other processes' buffers, on a s
               graph.close();
             }
             const host = await comm.allGather(Int32Array.from({ length: part }, (_, i) => value(rank, i)));
-            if ([...(host.data as Int32Array)].some((x, i) => x !== value(Math.floor(i / part), i % part)))
-              found.push("host");
+            check("host", host.data as Int32Array, (i) => value(Math.floor(i / part), i % part));
           }
           return { found, choices: comm.stats().choices };
         },
