@@ -27,8 +27,8 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [2 * MI + 1, "two-phase-packet-all-reduce*128@288.sheets"],
     ],
     threads: [
-      [8 * MI + 1, "one-pass-all-reduce*128@512"],
-      [32 * MI + 1, "two-phase-all-reduce*128@512"],
+      [6 * MI + 1, "two-phase-push-all-reduce*128@256"],
+      [40 * MI + 1, "two-phase-push-all-reduce*128@512.u8"],
       [128 * MI + 1, "nccl"],
     ],
     processes: [
@@ -45,9 +45,9 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [2 * MI + 1, "packet-all-gather*128@512.sheets"],
     ],
     threads: [
-      [8 * MI + 1, "one-pass-all-gather*128@256"],
-      [32 * MI + 1, "streaming-all-gather*100@512"],
-      [128 * MI + 1, "one-pass-all-gather*132@1024"],
+      [6 * MI + 1, "one-pass-all-gather*128@256"],
+      [40 * MI + 1, "streaming-all-gather*128@512"],
+      [96 * MI + 1, "one-pass-all-gather*132@1024"],
     ],
     processes: [
       [8 * MI + 1, "packet-all-gather*128@512.lines"],
@@ -64,8 +64,8 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [2 * MI + 1, "packet-reduce-scatter*128@512.sheets"],
     ],
     threads: [
-      [8 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
-      [32 * MI + 1, "read-reduce-scatter*64@256.u8"],
+      [8 * MI + 1, "streaming-reduce-scatter*128@512.unit64K"],
+      [24 * MI + 1, "read-reduce-scatter*64@256.u8"],
       [128 * MI + 1, "read-reduce-scatter*132@256.u8"],
     ],
     processes: [
