@@ -6,7 +6,8 @@
  * --candidates: by operation, [{ use, from, to }]: labels of `algorithm:` and the sizes to try them at, to find what a table
  *   should say. --choices: a table in the place of this machine's own. A call that no plan serves counts as NCCL's.
  * --rows: each size's rows are appended there as soon as they are measured, one JSON object a line, with the rank that saw them.
- * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn. --ops none: that alone.
+ * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn, after some 14,000 calls
+ * by which V8 has compiled what ranks run: `first` is what calls that are awaited took among the first 1,500. --ops none: that alone.
  */
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -198,31 +199,40 @@ const run = async (world, { ops, dtypes, sizes, candidates, calls, told }) => {
       for (const label of ["nccl", "choice"]) {
         const [x, y] = [world.tensor("f32", [bytes / 4]), world.tensor("f32", [bytes / 4])];
         const options = { output: y, ...(label === "choice" ? {} : { algorithm: label }) };
-        for (let k = 0; k < 200; k++) await comm.allReduce(x, options);
-        const awaits = [];
-        const waits = [];
-        const back = [];
+        const us = async (count, body) => {
+          await comm.barrier();
+          const begin = performance.now();
+          await body(count);
+          return ((performance.now() - begin) * 1000) / count;
+        };
+        const awaited = async (count) => {
+          for (let k = 0; k < count; k++) await comm.allReduce(x, options);
+        };
+        const waited = (count) => {
+          for (let k = 0; k < count; k++) comm.allReduce(x, options).wait();
+        };
+        const backToBack = (count) => {
+          for (let k = 1; k < count; k++) comm.allReduce(x, options);
+          comm.allReduce(x, options).wait();
+        };
+        const firstUs = await us(1500, awaited);
+        for (let k = 0; k < 4; k++) {
+          waited(1500);
+          await awaited(1500);
+          backToBack(400);
+        }
+        const [awaits, waits, back] = [[], [], []];
         for (let turn = 0; turn < 9; turn++) {
-          await comm.barrier();
-          let begin = performance.now();
-          for (let k = 0; k < 300; k++) await comm.allReduce(x, options);
-          awaits.push(((performance.now() - begin) * 1000) / 300);
-          await comm.barrier();
-          begin = performance.now();
-          for (let k = 0; k < 300; k++) comm.allReduce(x, options).wait();
-          waits.push(((performance.now() - begin) * 1000) / 300);
-          await comm.barrier();
-          begin = performance.now();
-          let last;
-          for (let k = 0; k < 400; k++) last = comm.allReduce(x, options);
-          last.wait();
-          back.push(((performance.now() - begin) * 1000) / 400);
+          awaits.push(await us(300, awaited));
+          waits.push(await us(300, waited));
+          back.push(await us(400, backToBack));
         }
         rows.push({
           op: "calls",
           bytes,
           label,
           ends: calls,
+          firstUs,
           awaitUs: median(awaits),
           waitUs: median(waits),
           backToBackUs: median(back),
@@ -258,7 +268,7 @@ else {
   for (const row of rows)
     console.log(
       row.op === "calls"
-        ? `calls ${row.bytes} ${row.label}, ends told by ${row.ends}: await ${row.awaitUs.toFixed(2)} us, wait ${row.waitUs.toFixed(2)}, back to back ${row.backToBackUs.toFixed(2)}`
+        ? `calls ${row.bytes} ${row.label}, ends told by ${row.ends}: await ${row.awaitUs.toFixed(2)} us, wait ${row.waitUs.toFixed(2)}, back to back ${row.backToBackUs.toFixed(2)}, first ${row.firstUs.toFixed(2)}`
         : `${row.op} ${row.dtype} ${row.bytes} ${row.label} ${row.refused ?? `${row.served} ${row.us.toFixed(2)} us ${row.ratio.toFixed(2)}x wrong ${row.wrong}`}`,
     );
 }
