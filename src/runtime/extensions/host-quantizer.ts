@@ -26,15 +26,43 @@ const WIRE_AT = PAGE_BYTES;
 /** What each part ends with: what its sender was asked for. */
 const HEADER_BYTES = 16;
 const MOST_BYTES = MAX_PAGES * PAGE_BYTES - WIRE_AT;
+/** Scratch that stays, however small calls are. */
+const KEPT_BYTES = 64 << 20;
+/** Larger scratch is given back after so many calls in a row that each need less than a quarter of it. */
+const MANY_SMALL_CALLS = 16;
 
 export class HostQuantizer {
-  readonly #memory = newSharedMemory(1, MAX_PAGES);
-  readonly #kernels = quantizeKernels(this.#memory);
-  readonly #tile = new Uint8Array(this.#memory.buffer, TILE_AT, 4 * TILE);
+  #memory = newSharedMemory(1, MAX_PAGES);
+  #kernels = quantizeKernels(this.#memory);
+  #tile = new Uint8Array(this.#memory.buffer, TILE_AT, 4 * TILE);
   readonly #addresses = new HostAddresses();
   readonly #copy = cCopy();
   /** Where C finds the tile: the memory grows in place. */
-  readonly #tileAddress = this.#copy === undefined ? 0 : this.#addresses.at(this.#memory.buffer, TILE_AT);
+  #tileAddress = this.#addressOfTile();
+  /** Calls since the last one that needed a quarter of the memory. */
+  #numSmall = 0;
+
+  /** Bytes of scratch that are held now. */
+  get heldBytes(): number {
+    return this.#memory.buffer.byteLength;
+  }
+
+  #addressOfTile(): number {
+    return this.#copy === undefined ? 0 : this.#addresses.at(this.#memory.buffer, TILE_AT);
+  }
+
+  /** Before a call: memory does not shrink, so another takes its place. */
+  #giveBackUnused(neededBytes: number): void {
+    const { heldBytes } = this;
+    const isSmall = heldBytes > KEPT_BYTES && 4 * neededBytes < heldBytes;
+    this.#numSmall = isSmall ? this.#numSmall + 1 : 0;
+    if (this.#numSmall < MANY_SMALL_CALLS) return;
+    this.#numSmall = 0;
+    this.#memory = newSharedMemory(1, MAX_PAGES);
+    this.#kernels = quantizeKernels(this.#memory);
+    this.#tile = new Uint8Array(this.#memory.buffer, TILE_AT, 4 * TILE);
+    this.#tileAddress = this.#addressOfTile();
+  }
 
   /** @throws OutOfMemoryError */
   #bytes(at: number, sizeBytes: number): Uint8Array {
@@ -62,9 +90,10 @@ export class HostQuantizer {
     }
   }
 
-  /** The buffers of a call for so many ranks; nothing is received where each rank sums everything. @throws OutOfMemoryError */
+  /** The buffers of a call for so many ranks, where no other call is under way; nothing is received where each rank sums everything. @throws OutOfMemoryError */
   buffers(call: QuantizedCall, numRanks: number): { readonly sent: Uint8Array; readonly received: Uint8Array } {
     const whole = partBytes(call, numRanks) * numRanks;
+    this.#giveBackUnused(WIRE_AT + (numParts(numRanks) === 1 ? whole : 2 * whole));
     if (numParts(numRanks) === 1) return { sent: this.#bytes(WIRE_AT, whole), received: this.#bytes(WIRE_AT, 0) };
     const received = this.#bytes(WIRE_AT + whole, whole);
     return { sent: this.#bytes(WIRE_AT, whole), received };

@@ -218,8 +218,8 @@ export class CallMaker {
       operator: redop === undefined ? undefined : operatorOf(dtype, redop, size),
     };
     const part = agreedCount(call);
-    const plain = this.sequence.of(op, dtype, part, { ...call, epilogue: made.epilogue });
-    const arrival = named === undefined ? plain : saying(plain, `algorithm ${label}`);
+    const algorithm = named === undefined ? undefined : label;
+    const arrival = this.sequence.of(op, dtype, part, { ...call, epilogue: made.epilogue, algorithm });
     const runner = new CallRunner(this.#messages, arrival);
     const partBytes = part * elementBytes;
     const sizeBytes = reportedCount(op, size, part) * elementBytes;
@@ -368,13 +368,6 @@ export class CallMaker {
     const gather: CallWays["gather"] = (...call) => runner.run(...call);
     return { carrier: runner.carrierFrom(0), gather, print, disagree, lost, ...others, done };
   }
-}
-
-/** A call on which the ranks must agree to the last word of `text` as well. */
-function saying(arrival: Arrival, text: string): Arrival {
-  const { print, hashed } = arrival;
-  const hash = hashNumbers([print.hash, ...Buffer.from(text)]);
-  return { ...arrival, print: { ...print, hash }, hashed: () => [hashed?.(), text].filter(Boolean).join(" and ") };
 }
 
 function asBytes(array: ArrayBufferView): Uint8Array {
