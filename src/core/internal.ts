@@ -6,4 +6,4 @@ export { assignments } from "./assignments.ts";
 export { described, HOST_HAS_COME, tensorInUse } from "./errors.ts";
 export { NumberHeap } from "./number-heap.ts";
 export { oneOf } from "./one-of.ts";
-export { joinClocks, stepsKnown, type VectorClock, withSteps } from "./vector-clock.ts";
+export { joinClocks, Listener, stepsKnown, type VectorClock, withSteps } from "./vector-clock.ts";

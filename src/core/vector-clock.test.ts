@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { joinClocks, stepsKnown, type VectorClock, withSteps } from "./vector-clock.ts";
+import { joinClocks, Listener, stepsKnown, type VectorClock, withSteps } from "./vector-clock.ts";
 
 /** Lanes close together, far apart and at the edges of branches. */
 const lanes = fc.oneof(
@@ -62,5 +62,39 @@ describe("a vector clock", () => {
         : 0;
     expect(count(withSteps(undefined, 1_000_000, 1))).toBe(1);
     expect(count(joinClocks(withSteps(undefined, 1_000_000, 1), withSteps(undefined, 3, 1)))).toBe(3);
+  });
+});
+
+describe("a listener", () => {
+  it("knows what joining says, whomever it hears of in which order", () => {
+    const heard = fc.array(fc.record({ from: fc.nat(3), steps: fc.integer({ min: 1, max: 4 }), learns: entries }), {
+      maxLength: 20,
+    });
+    fc.assert(
+      fc.property(heard, (list) => {
+        const listener = new Listener();
+        // What each strand knows after so many steps: it never knows less.
+        const knowledge = new Map<number, { base: VectorClock; steps: number }>();
+        let clock: VectorClock;
+        let joined: VectorClock;
+        for (const { from, steps, learns } of list) {
+          const before = knowledge.get(from) ?? { base: undefined, steps: 0 };
+          const now = { base: joinClocks(before.base, clockOf(learns)), steps: before.steps + steps };
+          knowledge.set(from, now);
+          clock = listener.hear(clock, now.base, from, now.steps);
+          joined = withSteps(joinClocks(joined, now.base), from, now.steps);
+          for (const lane of [...list.flatMap((one) => one.learns.map(([l]) => l)), 0, 1, 2, 3])
+            expect(stepsKnown(clock, lane)).toBe(stepsKnown(joined, lane));
+        }
+      }),
+    );
+  });
+
+  it("compares where it has heard of something else in between", () => {
+    const listener = new Listener();
+    const first = listener.hear(undefined, clockOf([[7, 1]]), 0, 1);
+    const other = withSteps(first, 9, 5);
+    const second = listener.hear(other, clockOf([[7, 2]]), 0, 2);
+    expect([7, 9, 0].map((lane) => stepsKnown(second, lane))).toEqual([2, 5, 2]);
   });
 });

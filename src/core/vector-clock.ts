@@ -51,6 +51,32 @@ export function withSteps(clock: VectorClock, lane: number, steps: number): Vect
   return clock === undefined ? leaf(lane, steps) : raised(clock, lane, steps);
 }
 
+/**
+ * What one strand learns of others. Where it knew no more than the strand that it heard last, and hears that one again, it knows what
+ * that one knows by now: nothing is compared. In a ring of n strands each of 2 n steps compared n lanes.
+ */
+export class Listener {
+  #from = -1;
+  #steps = 0;
+  /** What the listener knew then, where that was no more than what it was told. */
+  #told: VectorClock;
+
+  /**
+   * @param clock what the listener knows
+   * @param base what strand `from` knew after `steps` of its own: the more of them, the more that is
+   * @returns what the listener knows now
+   */
+  hear(clock: VectorClock, base: VectorClock, from: number, steps: number): VectorClock {
+    const isAgain = from === this.#from && steps > this.#steps && clock === this.#told && clock !== undefined;
+    const known = isAgain ? base : joinClocks(clock, base);
+    const now = withSteps(known, from, steps);
+    this.#from = from;
+    this.#steps = steps;
+    this.#told = known === base ? now : undefined;
+    return now;
+  }
+}
+
 function branchOf(prefix: number, shift: number, at: number, slot: Slot): Branch {
   const slots = new Array<Slot>(WIDTH).fill(0);
   slots[at] = slot;

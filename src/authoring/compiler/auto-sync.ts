@@ -15,7 +15,7 @@
  * use its buffers. Loops are one operation here: what strands owe each other inside one loop is the program's to say.
  */
 import { UnsupportedError } from "../../core/index.ts";
-import { joinClocks, stepsKnown, type VectorClock, withSteps } from "../../core/internal.ts";
+import { joinClocks, Listener, stepsKnown, type VectorClock, withSteps } from "../../core/internal.ts";
 import type { ChannelKind } from "../plan/index.ts";
 import { type DraftOp, SYNC } from "./draft-ops.ts";
 import { IntervalMap } from "./interval-map.ts";
@@ -35,6 +35,30 @@ function portsOf(op: DraftOp): readonly number[] | undefined {
   return op.kind === "put" && op.channelKind === "port" ? op.channels : undefined;
 }
 
+/** The channels between two strands, and what was inserted for them. */
+interface Pair {
+  readonly kind: ChannelKind;
+  readonly ids: ReadonlyMap<number, number>;
+  /** By what it is, its end and its source line: one operation that stands in many places. A ring of 1,024 ranks has four million. */
+  readonly drafts: Map<number, DraftOp>;
+}
+
+/** @param end 0 for the lower rank's end of the channel, 1 for the other */
+function syncOf(
+  { kind: channelKind, drafts }: Pair,
+  kind: "signal" | "wait",
+  id: number,
+  end: 0 | 1,
+  source: number | undefined,
+): DraftOp {
+  const key = ((source ?? -1) + 1) * 4 + (kind === "signal" ? 2 : 0) + end;
+  const known = drafts.get(key);
+  if (known !== undefined) return known;
+  const op: DraftOp = { kind, relaxed: false, channelKind, channels: [id], sync: SYNC.none, source };
+  drafts.set(key, op);
+  return op;
+}
+
 export class AutoSync {
   private readonly context: AccessContext;
   private readonly ranks: readonly RankRecord[];
@@ -49,6 +73,7 @@ export class AutoSync {
   private readonly hasPorts: boolean;
   /** What each strand knows of the others. */
   private readonly clocks: VectorClock[];
+  private readonly listeners: readonly Listener[];
   private readonly strandsOf: readonly (readonly number[])[];
   private readonly puts: number[];
   /** Port puts among the first i operations of each strand. */
@@ -58,7 +83,7 @@ export class AutoSync {
   private readonly memories = new Map<number, IntervalMap<Slot>>();
   private readonly queues = new Map<string, (Clock | undefined)[]>();
   private readonly meetings = new Map<string, Entry[]>();
-  private readonly pairs = new Map<string, { readonly kind: ChannelKind; readonly ids: ReadonlyMap<number, number> }>();
+  private readonly pairs = new Map<number, Pair>();
   private readonly semaphores = new Map<string, number>();
   private readonly links: Map<string, ReadonlyMap<number, number>>;
 
@@ -96,6 +121,7 @@ export class AutoSync {
     this.keys.sort();
     this.hasPorts = this.putsUpTo.some((upTo) => upTo[upTo.length - 1] !== 0);
     this.clocks = strands.map(() => undefined);
+    this.listeners = strands.map(() => new Listener());
     const strandsOf = ranks.map((): number[] => []);
     for (const [strand, { rank }] of strands.entries()) strandsOf[rank]?.push(strand);
     this.strandsOf = strandsOf;
@@ -146,7 +172,11 @@ export class AutoSync {
   }
 
   private join(strand: number, other: Clock): void {
-    this.clocks[strand] = withSteps(joinClocks(this.clocks[strand], other.base), other.strand, other.index);
+    const clock = this.clocks[strand];
+    // What a signal through a port carries is not what its strand knows.
+    this.clocks[strand] = this.hasPorts
+      ? withSteps(joinClocks(clock, other.base), other.strand, other.index)
+      : (this.listeners[strand] as Listener).hear(clock, other.base, other.strand, other.index);
   }
 
   // ---- conflicts
@@ -171,6 +201,7 @@ export class AutoSync {
         if (a.write) for (let use = slot.readers; use !== undefined; use = use.next) readers.add(use);
       });
     }
+    if (needs.size + readers.size === 0) return;
     // Latest first: ordering after it often covers the rest.
     const all = [
       ...[...needs].map((use) => ({ use, write: true })),
@@ -197,13 +228,11 @@ export class AutoSync {
     }
     if (proxy && !arrived && !from.flushed) {
       if (from.ports !== undefined)
-        this.inserted.around(from).after.unshift({
-          kind: "flush",
-          channelKind: "port",
-          channels: [...from.ports],
-          sync: SYNC.none,
-          source: from.source,
-        });
+        this.inserted.addAfter(
+          from,
+          { kind: "flush", channelKind: "port", channels: [...from.ports], sync: SYNC.none, source: from.source },
+          true,
+        );
       from.flushed = true;
     } else if (proxy && arrived) return;
     if (from.strand === to.strand || passed) return;
@@ -221,6 +250,10 @@ export class AutoSync {
       if (!a.write) return { writers: old?.writers, readers: withUses(use, old?.readers, stays) };
       return { writers: withUses(use, old?.writers, sameOp), readers: only(old?.readers, sameOp) };
     };
+    if (a.end === a.start + 1) {
+      this.memory(a.memory).update(a.start, a.end, change);
+      return;
+    }
     // Chunks that were used alike stay one slot: a large program has a million of them.
     const changed = new Map<Slot | undefined, Slot>();
     this.memory(a.memory).update(a.start, a.end, (old) => {
@@ -248,37 +281,24 @@ export class AutoSync {
       id = (this.ranks[rank] as RankRecord).semaphores.push(0) - 1;
       this.semaphores.set(key, id);
     }
-    this.inserted.around(from).after.push({ kind: "release", semaphores: [id], sync: SYNC.none, source: from.source });
-    this.inserted.around(to).before.push({ kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.source });
+    this.inserted.addAfter(from, { kind: "release", semaphores: [id], sync: SYNC.none, source: from.source });
+    this.inserted.addBefore(to, { kind: "acquire", semaphores: [id], sync: SYNC.none, source: to.source });
     this.join(to.strand, from);
   }
 
   private connect(from: Entry, to: Entry, kind: ChannelKind): void {
     const [a, b] = [this.rankOf(from.strand), this.rankOf(to.strand)];
-    const key = `${kind} ${Math.min(from.strand, to.strand)} ${Math.max(from.strand, to.strand)}`;
+    const strands = Math.min(from.strand, to.strand) * this.width + Math.max(from.strand, to.strand);
+    const key = kind === "port" ? -1 - strands : strands;
     let pair = this.pairs.get(key);
     if (pair === undefined) {
       const unused = `${kind} ${Math.min(a, b)} ${Math.max(a, b)}`;
-      pair = { kind, ids: this.links.get(unused) ?? pairChannels(this.ranks, kind, a, b) };
+      pair = { kind, ids: this.links.get(unused) ?? pairChannels(this.ranks, kind, a, b), drafts: new Map() };
       this.links.delete(unused);
       this.pairs.set(key, pair);
     }
-    this.inserted.around(from).after.push({
-      kind: "signal",
-      relaxed: false,
-      channelKind: kind,
-      channels: [pair.ids.get(a) as number],
-      sync: SYNC.none,
-      source: from.source,
-    });
-    this.inserted.around(to).before.push({
-      kind: "wait",
-      relaxed: false,
-      channelKind: kind,
-      channels: [pair.ids.get(b) as number],
-      sync: SYNC.none,
-      source: to.source,
-    });
+    this.inserted.addAfter(from, syncOf(pair, "signal", pair.ids.get(a) as number, a < b ? 0 : 1, from.source));
+    this.inserted.addBefore(to, syncOf(pair, "wait", pair.ids.get(b) as number, b < a ? 0 : 1, to.source));
     this.join(to.strand, kind === "port" ? this.behindProxy(from, a) : from);
   }
 
@@ -384,12 +404,23 @@ export class AutoSync {
         this.entry(undefined, Number.MAX_SAFE_INTEGER, strand, (this.visited[strand] as number) + 1);
       const ends = new Map(own.map((strand) => [strand, endOf(strand)]));
       const uses = new Map<Use, boolean>();
+      /** Of each strand the last use that is over with its operation: whoever waits for it waits for those before. */
+      const last = new Map<number, Use>();
+      const add = (use: Use, write: boolean) => {
+        if (use.proxy) {
+          uses.set(use, write);
+          return;
+        }
+        const { strand, seq } = use.entry;
+        if ((last.get(strand)?.entry.seq ?? -1) < seq) last.set(strand, use);
+      };
       for (const buffer of [0, 1]) {
         this.memories.get(record.rank * 4 + buffer)?.visit(0, Number.MAX_SAFE_INTEGER, (slot) => {
-          for (let use = slot.readers; use !== undefined; use = use.next) uses.set(use, false);
-          for (let use = slot.writers; use !== undefined; use = use.next) uses.set(use, true);
+          for (let use = slot.readers; use !== undefined; use = use.next) add(use, false);
+          for (let use = slot.writers; use !== undefined; use = use.next) add(use, true);
         });
       }
+      for (const use of last.values()) uses.set(use, false);
       for (const [use, write] of [...uses].sort(([a], [b]) => b.entry.seq - a.entry.seq)) {
         const from = this.rankOf(use.entry.strand);
         if (from === record.rank) {

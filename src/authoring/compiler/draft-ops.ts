@@ -58,6 +58,17 @@ export function isSync(op: DraftOp): op is DraftSync {
   return kind === "signal" || kind === "wait" || kind === "flush" || kind === "acquire" || kind === "release";
 }
 
+/** The operations of a strand as the plan has them. A draft that stands in several places becomes one operation that does. */
+export function finishAll(drafts: readonly DraftOp[]): Op[] {
+  const known = new Map<DraftOp, Op>();
+  return drafts.map((draft) => {
+    if (!isSync(draft)) return finish(draft);
+    const op = known.get(draft) ?? finish(draft);
+    known.set(draft, op);
+    return op;
+  });
+}
+
 /** The operation without its mask, as the plan has it. */
 export function finish(op: DraftOp): Op {
   if (op.kind === "pipeline")

@@ -8,7 +8,6 @@ import { described } from "../../core/internal.ts";
 import {
   BUFFERS,
   type BufferKind,
-  type Op,
   type PlanCollective,
   type PutOp,
   type RankChannels,
@@ -18,7 +17,7 @@ import {
 } from "../plan/index.ts";
 import { assembleRank } from "./assemble-rank.ts";
 import { AutoSync, type RecordedStrand } from "./auto-sync.ts";
-import { type DraftOp, type DraftSimple, finish } from "./draft-ops.ts";
+import { type DraftOp, type DraftSimple, finishAll } from "./draft-ops.ts";
 import { fuseSound } from "./fuse-ops.ts";
 import { type AccessContext, accessesOf } from "./op-accesses.ts";
 import { decode, Tape } from "./op-tape.ts";
@@ -203,7 +202,7 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     assembleRank(
       record,
       scale,
-      strandsOf(record).map((ops, id) => ({ id, ops: ops.map(finish) as Op[] })),
+      strandsOf(record).map((ops, id) => ({ id, ops: finishAll(ops) })),
       options.segments(record.rank),
     );
   const tell = (pass: (typeof SOUND_PASSES)[number]) =>
@@ -231,7 +230,9 @@ export function lowerSound(recorder: Recorder, options: SoundOptions): RankPlan[
     options.onSynchronized?.();
     tell("auto-sync");
   }
-  checkChannelPairing(records, strandsOf, recorder.sources);
+  // What was inserted pairs.
+  if (tapes.some((list) => list.some(({ signals }) => signals)))
+    checkChannelPairing(records, strandsOf, recorder.sources);
   const each = (change: (rank: number, ops: DraftOp[]) => DraftOp[]) => {
     passes.push((rank, strands) => strands.map((ops) => change(rank, ops)));
   };

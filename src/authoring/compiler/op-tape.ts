@@ -60,6 +60,8 @@ export class Tape {
   data = new Int32Array(192);
   length = 0;
   count = 0;
+  /** Whether any of the operations signals or waits. */
+  signals = false;
 
   private room(n: number): void {
     if (this.length + n <= this.data.length) return;
@@ -99,6 +101,7 @@ export class Tape {
     this.add(CODE.get, stamp, [kind, id], [dst, src]);
   }
   put(stamp: Stamp, format: PutFormat, notify: Notify, { kind, id }: ChannelPlace, dst: RawChunk, src: RawChunk): void {
+    if (notify !== "none") this.signals = true;
     this.add(CODE.put, stamp, [PUT_FORMATS.indexOf(format), NOTIFIES.indexOf(notify), kind, id], [dst, src]);
   }
   /** @param c the channel by which `remote` is read */
@@ -122,6 +125,7 @@ export class Tape {
     relaxed: boolean,
     sync: number,
   ): void {
+    if (what !== "flush") this.signals = true;
     this.add(CODE[what], stamp, [kind, id, relaxed ? 1 : 0, sync]);
   }
   semaphore(stamp: Stamp, what: "acquire" | "release", semaphore: number, sync: number): void {
@@ -136,6 +140,7 @@ export class Tape {
   }
   /** Appends a pipeline whose body is what `body` holds. */
   pipeline(stamp: Stamp, unitBytes: number, numChunks: number, body: Tape): void {
+    if (body.signals) this.signals = true;
     this.add(CODE.pipeline, stamp, [unitBytes, numChunks, body.count]);
     this.room(body.length);
     this.data.set(body.data.subarray(0, body.length), this.length);

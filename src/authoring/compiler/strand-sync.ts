@@ -82,10 +82,16 @@ export function syncStrand<T extends DraftOp>(context: AccessContext, rank: numb
   const since = new Since();
   /** A wait has passed that not every thread has seen. */
   let waited = false;
+  /** One for each source line: they stand in many places. */
+  const nops = new Map<number | undefined, DraftOp>();
   /** Port puts whose proxy may still read: only a flush ends that, not a nop. */
   const nop = (source: number | undefined) => {
     const last = result.at(-1)?.kind;
-    if (last !== "nop" && last !== "barrier") result.push({ kind: "nop", source });
+    if (last !== "nop" && last !== "barrier") {
+      const there = nops.get(source) ?? { kind: "nop", source };
+      nops.set(source, there);
+      result.push(there);
+    }
     since.clear();
     waited = false;
   };

@@ -26,41 +26,56 @@ export interface Entry extends Clock {
   flushed: boolean;
 }
 
-/** What is inserted around one operation. */
-interface Inserted {
-  readonly before: DraftOp[];
-  readonly after: DraftOp[];
-}
+/** What is inserted at one side of an operation: mostly one thing, and a large program has millions of them. */
+type Inserted = DraftOp | readonly DraftOp[];
 
 /** What is inserted into each strand, by the number of the operation in it. */
 export class Insertions {
-  private readonly strands: (Map<number, Inserted> | undefined)[] = [];
+  private readonly before: (Map<number, Inserted> | undefined)[] = [];
+  private readonly after: (Map<number, Inserted> | undefined)[] = [];
 
-  around({ strand, index }: Clock): Inserted {
-    let map = this.strands[strand];
+  private sideOf(side: (Map<number, Inserted> | undefined)[], strand: number): Map<number, Inserted> {
+    let map = side[strand];
     if (map === undefined) {
       map = new Map();
-      this.strands[strand] = map;
+      side[strand] = map;
     }
-    let inserted = map.get(index);
-    if (inserted === undefined) {
-      inserted = { before: [], after: [] };
-      map.set(index, inserted);
-    }
-    return inserted;
+    return map;
+  }
+
+  /** Inserts `op` before an operation, behind what was inserted there so far. It may stand in many places. */
+  addBefore({ strand, index }: Clock, op: DraftOp): void {
+    const map = this.sideOf(this.before, strand);
+    const there = map.get(index);
+    map.set(index, there === undefined ? op : [...listOf(there), op]);
+  }
+
+  /** Inserts `op` after an operation, behind what was inserted there so far, or with `isFirst` ahead of it. */
+  addAfter({ strand, index }: Clock, op: DraftOp, isFirst = false): void {
+    const map = this.sideOf(this.after, strand);
+    const there = map.get(index);
+    map.set(index, there === undefined ? op : isFirst ? [op, ...listOf(there)] : [...listOf(there), op]);
   }
 
   /** @param ops the operations of the strand, which have the numbers from 1 up; its end has the number after the last */
   apply(strand: number, ops: readonly DraftOp[]): DraftOp[] {
-    const map = this.strands[strand];
-    if (map === undefined) return [...ops];
-    const around = (op: readonly DraftOp[], index: number): DraftOp[] => {
-      const inserted = map.get(index);
-      return inserted === undefined ? [...op] : [...inserted.before, ...op, ...inserted.after];
+    const [before, after] = [this.before[strand], this.after[strand]];
+    if (before === undefined && after === undefined) return [...ops];
+    const result: DraftOp[] = [];
+    const add = (there: Inserted | undefined) => {
+      if (there !== undefined) for (const op of listOf(there)) result.push(op);
     };
-    return [...ops.flatMap((op, i) => around([op], i + 1)), ...around([], ops.length + 1)];
+    for (let index = 1; index <= ops.length + 1; index++) {
+      add(before?.get(index));
+      const op = ops[index - 1];
+      if (op !== undefined) result.push(op);
+      add(after?.get(index));
+    }
+    return result;
   }
 }
+
+const listOf = (there: Inserted): readonly DraftOp[] => ("kind" in there ? [there] : there);
 
 /** A use of a chunk, and the other uses that stand beside it: a list, as a large program has a million of one each. */
 export interface Use {

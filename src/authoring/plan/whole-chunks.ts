@@ -5,14 +5,7 @@
  * them there, would wait for the rest for ever. Such plans are for sizes that divide (docs/semantics.md, section 1).
  */
 import { UnsupportedError } from "../../core/index.ts";
-import {
-  type BufferPlan,
-  bodyOf,
-  type ExecutionPlan,
-  type Range,
-  type RemoteRange,
-  type SimpleOp,
-} from "./execution-plan.ts";
+import type { BufferPlan, ExecutionPlan, Range, RemoteRange, SimpleOp } from "./execution-plan.ts";
 
 /** Of all ranks together: four bytes are kept of each. */
 const MAX_SCRATCH_CHUNKS = 20_000_000;
@@ -47,6 +40,8 @@ class PacketLevels {
   readonly #perPart: readonly { readonly input: number; readonly output: number }[];
   /** Of each chunk of scratch, the highest level of packets that are sent there. */
   readonly #sent: readonly Int32Array[];
+  /** Whether any of them is above 0: nobody waits for more than what is sent where none is. */
+  #anySent = false;
 
   constructor(plan: ExecutionPlan) {
     this.#plan = plan;
@@ -68,12 +63,14 @@ class PacketLevels {
       return false;
     });
     while (raw.map(({ rank, op }) => this.#send(rank, op)).some(Boolean));
-    return this.#some((rank, op) => this.#waitsForMore(rank, op));
+    return this.#anySent && this.#some((rank, op) => this.#waitsForMore(rank, op));
   }
 
   #some(visit: (rank: number, op: SimpleOp) => boolean): boolean {
     return this.#plan.ranks.some(({ rank, strands }) =>
-      strands.some(({ ops }) => ops.some((outer) => bodyOf(outer).some((op) => visit(rank, op)))),
+      strands.some(({ ops }) =>
+        ops.some((op) => (op.kind === "pipeline" ? op.body.some((inner) => visit(rank, inner)) : visit(rank, op))),
+      ),
     );
   }
 
@@ -95,6 +92,7 @@ class PacketLevels {
     const row = this.#sent[rank];
     if (row === undefined || index + j >= row.length || row[index + j]! >= level) return false;
     row[index + j] = level;
+    this.#anySent = true;
     return true;
   }
 

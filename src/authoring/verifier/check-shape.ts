@@ -23,6 +23,9 @@ import type { Findings } from "./findings.ts";
 
 type Complain = (problem: string, hint: string, code?: "malformed" | "wrong-peer" | "packet-mix") => void;
 
+/** An average is a sum that is divided once, at the end: no operation does that. */
+const STEP_OPS = PLAN_REDUCE_OPS.filter((name) => name !== "avg");
+
 const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 
 class OpChecker {
@@ -113,9 +116,8 @@ class OpChecker {
   }
 
   reduceOp(op: string): void {
-    // An average is a sum that is divided once, at the end: no operation does that.
-    const known = PLAN_REDUCE_OPS.filter((name) => name !== "avg");
-    if (!(known as readonly string[]).includes(op)) this.#say(`reduces with ${op}`, `use one of ${known.join(", ")}`);
+    if (!(STEP_OPS as readonly string[]).includes(op))
+      this.#say(`reduces with ${op}`, `use one of ${STEP_OPS.join(", ")}`);
   }
 
   scratch(range: { readonly buffer: BufferKind } | undefined, what: string): void {
@@ -198,8 +200,11 @@ const CHECKS: { readonly [K in OpKind]: (op: OpOf<K>, check: OpChecker) => void 
     const oneToMany = op.format === "forward" && op.src.length === 1;
     if (!oneToMany && op.src.length !== op.dst.length)
       check.say(`${op.src.length} sources, ${op.dst.length} destinations`, "give one source for each destination");
-    for (const [i, range] of op.dst.entries())
-      check.sameSizes([range.size, op.src[oneToMany ? 0 : i]?.size ?? range.size]);
+    for (let i = 0; i < op.dst.length; i++) {
+      const size = op.dst[i]!.size;
+      const given = op.src[oneToMany ? 0 : i]?.size ?? size;
+      if (given !== size) check.sameSizes([size, given]);
+    }
     check.channels(op.channelKind, op.channels, ranksOf(op.dst));
     if (op.notify !== "none" && op.channelKind !== "port")
       check.say("puts with a signal over a memory channel", "only port channels signal with a put");
@@ -316,17 +321,20 @@ export function checkShape(plan: ExecutionPlan, findings: Findings): boolean {
     rank.strands.forEach((strand, s) => {
       if (strand.id !== s)
         atPlan(rank.rank, `strands[${s}] has the id ${strand.id}`, "number strands from 0, in order");
+      let place: readonly [op: number, body?: number] = [0];
+      const say: Complain = (problem, hint, code = "malformed") =>
+        findings.at(plan, [rank.rank, s, place[0], place[1]], { code, severity: "error", message: problem, hint });
+      const checker = new OpChecker(plan, rank, say);
       strand.ops.forEach((op, o) => {
-        const say =
-          (body?: number): Complain =>
-          (problem, hint, code = "malformed") =>
-            findings.at(plan, [rank.rank, s, o, body], { code, severity: "error", message: problem, hint });
-        checkOp(op, new OpChecker(plan, rank, say()));
-        if (op.kind === "pipeline")
-          for (const [b, inner] of (op.body as readonly Op[]).entries())
-            if (inner.kind === "pipeline")
-              say(b)("is a loop in a loop", "loops do not nest: give the inner one a strand, or unroll it");
-            else checkOp(inner, new OpChecker(plan, rank, say(b)));
+        place = [o];
+        checkOp(op, checker);
+        if (op.kind !== "pipeline") return;
+        for (const [b, inner] of (op.body as readonly Op[]).entries()) {
+          place = [o, b];
+          if (inner.kind === "pipeline")
+            say("is a loop in a loop", "loops do not nest: give the inner one a strand, or unroll it");
+          else checkOp(inner, checker);
+        }
       });
     });
   }

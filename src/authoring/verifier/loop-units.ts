@@ -25,7 +25,7 @@
  * What needs more sizes than `MAX_SIZES` is not called right. `loop-units.test.ts` compares with more of them.
  */
 import { bodyOf, type ExecutionPlan, type PipelineOp, type SimpleOp } from "../plan/index.ts";
-import { gcd, lcm, rangeSizes } from "./cell-geometry.ts";
+import { forEachOp, gcd, lcm, rangeSizes } from "./cell-geometry.ts";
 import { windowSizes } from "./loop-windows.ts";
 import { type Counter, type CounterTable, counterUse } from "./signal-counters.ts";
 
@@ -105,14 +105,20 @@ function creditsOf(plan: ExecutionPlan): number {
   return credits;
 }
 
-/** The period, in elements to the chunk, of how the parts of strand groups lie; 1 where they always divide. */
-function periodOfParts(ops: readonly SimpleOp[]): number {
-  let period = 1;
-  for (const op of ops) {
-    if (!("tbg" in op) || op.tbg === undefined) continue;
-    for (const size of rangeSizes(op)) if (size > 0) period = lcm(period, op.tbg.size / gcd(size, op.tbg.size));
-  }
-  return period;
+/** The periods, in elements to the chunk, of how the parts of strand groups lie, in all operations and in loops; 1 where they always divide. */
+function periodsOfParts(plan: ExecutionPlan): { readonly all: number; readonly inLoops: number } {
+  let all = 1;
+  let inLoops = 1;
+  forEachOp(plan, (op, loop) => {
+    if (!("tbg" in op) || op.tbg === undefined) return;
+    for (const size of rangeSizes(op)) {
+      if (size === 0) continue;
+      const period = op.tbg.size / gcd(size, op.tbg.size);
+      all = lcm(all, period);
+      if (loop !== undefined && loop.numChunks > 0) inLoops = lcm(inLoops, period);
+    }
+  });
+  return { all, inLoops };
 }
 
 /** Sizes of chunk around which loops of different rates run once more, up to two of the largest unit. */
@@ -171,8 +177,8 @@ export function sizesToCheck(plan: ExecutionPlan, units?: readonly number[]): Si
       hint: "let all operations of a loop that touch a place have it in the same chunk of their ranges",
     };
   const list: CheckedSize[] = [...bytes].slice(0, MAX_SIZES + MAX_WINDOW_SIZES).map((chunkBytes) => ({ chunkBytes }));
-  const period = periodOfParts(plan.ranks.flatMap(({ strands }) => strands.flatMap(({ ops }) => ops.flatMap(bodyOf))));
-  if (windows !== undefined && windows.length > 0 && periodOfParts(loops.flatMap(({ body }) => body)) > 1) {
+  const { all: period, inLoops } = periodsOfParts(plan);
+  if (windows !== undefined && windows.length > 0 && inLoops > 1) {
     notCovered = {
       message:
         "operations in loops touch the same places at different distances, and parts of strand groups in them do not divide their ranges: not every size of both is looked at",

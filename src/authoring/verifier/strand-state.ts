@@ -1,5 +1,5 @@
 /** One strand during an exploration: where it stands, what it knows, and what it can prove to have been performed. */
-import { joinClocks, type VectorClock, withSteps } from "../../core/internal.ts";
+import { joinClocks, Listener, type VectorClock, withSteps } from "../../core/internal.ts";
 import { bodyOf, type ExecutionPlan, type SimpleOp } from "../plan/index.ts";
 import type { AccessLog, Past } from "./access-log.ts";
 
@@ -9,6 +9,7 @@ export interface StrandState {
   segment: number;
   phase: number;
   clock: VectorClock;
+  readonly listener: Listener;
   parked: boolean;
   /** For plans with packets: what was performed (see `Past` in `access-log.ts`). */
   known: VectorClock;
@@ -45,6 +46,7 @@ export function newStrand(g: number, rank: number): StrandState {
     segment: 0,
     phase: 0,
     clock: undefined,
+    listener: new Listener(),
     parked: false,
     known: undefined,
     phaseStart: 0,

@@ -139,6 +139,15 @@ export class Tokens {
   canTake(strand: StrandState, op: SimpleOp, register: boolean): boolean {
     const { take } = counterUse(this.#in.table, strand.rank, op);
     const { policy } = this.#in;
+    const [only] = take;
+    if (
+      take.length === 1 &&
+      only !== undefined &&
+      simple(only) &&
+      policy.kind === "greedy" &&
+      this.available(only) >= 1
+    )
+      return true;
     const wanted = new Map<Counter, number>();
     for (const counter of take) wanted.set(counter, (wanted.get(counter) ?? 0) + 1);
     for (const [counter, number] of wanted) {
@@ -179,7 +188,6 @@ export class Tokens {
     for (const [thread, counter] of take.entries()) {
       const ticket = this.#taken[counter.id]! + 1;
       this.#taken[counter.id] = ticket;
-      const ordinal = this.#bump("w", counter, strand);
       if (simple(counter)) {
         const at = ticket - counter.initial - 1;
         const snapshots = this.#snapshots[counter.id]!;
@@ -188,6 +196,7 @@ export class Tokens {
         if (snapshot !== undefined) this.#arrive(snapshot);
         if (snapshot !== undefined && !relaxed) this.#acquire(strand, snapshot, thread);
       } else {
+        const ordinal = this.#bump("w", counter, strand);
         push(this.waits, counter.id, { strand: strand.g, segment, ordinal, ticket, chosen, clock: before });
         for (const key of this.#in.derived.get(`${counter.id}:${strand.g}:${ordinal}`) ?? []) {
           const snapshot = this.#snapshotsByKey.get(key);
@@ -215,7 +224,11 @@ export class Tokens {
       strand.unlearned.push({ known: snapshot.known, link: snapshot.link });
       return;
     }
-    strand.clock = acquire(strand.clock, snapshot);
+    const { base, strand: from, segments } = snapshot;
+    // What a proxy's signal carries is not what its strand knows.
+    strand.clock = this.#in.lanes.any
+      ? acquire(strand.clock, snapshot)
+      : strand.listener.hear(strand.clock, base, from, segments);
     this.#in.hearsay.learn(strand, snapshot.known, snapshot.link);
   }
 
