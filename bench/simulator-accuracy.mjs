@@ -2,7 +2,8 @@
  * How close the simulator comes to collectives that others measured: runs every published curve through `chorale sim` and
  * prints simulated over measured time by class of machine and of size, the median error, the share within 1.5x, and how
  * often the printed uncertainty holds the measured value.
- *   npm run build && node bench/simulator-accuracy.mjs --curves curves.json [--as-given] [--bin bin/chorale.mjs] [--points]
+ *   npm run build && node bench/simulator-accuracy.mjs --curves curves.json [--as-given] [--bin bin/chorale.mjs] [--points] [--only PART]
+ * `--only` takes the curves whose id holds PART. The last lines count the points, and name those that got no time.
  * `--as-given` runs the command that a curve brings with it; without it the curve's description (system, network, number of
  * processes, NVLS) is put into flags by the rules below, which look at descriptions and never at times.
  */
@@ -35,10 +36,12 @@ function run(args) {
   return { document };
 }
 
+const chosen = curves.filter(({ id }) => flags.only === undefined || id.includes(flags.only));
+if (chosen.length === 0) throw new Error(`no curve's id holds ${flags.only}: ${curves.map(({ id }) => id).join(", ")}`);
 const points = [];
 const refusals = [];
-for (const curve of curves) {
-  if (flags.only !== undefined && !curve.id.includes(flags.only)) continue;
+const missing = [];
+for (const curve of chosen) {
   const commands = flags["as-given"] ? givenCommands(curve) : commandOf(curve);
   const best = new Map();
   for (const { args, model } of commands) {
@@ -56,8 +59,8 @@ for (const curve of curves) {
   }
   for (const { bytes, us } of curve.rows) {
     const simulated = best.get(bytes);
-    if (simulated !== undefined)
-      points.push({ id: curve.id, class: curve.class, bytes, us, source: curve.source, ...simulated });
+    if (simulated === undefined) missing.push(`${curve.id} ${bytes}`);
+    else points.push({ id: curve.id, class: curve.class, bytes, us, source: curve.source, ...simulated });
   }
 }
 if (flags.points)
@@ -66,3 +69,5 @@ if (flags.points)
 console.log(scoreTable(points));
 console.log(summarise(points));
 for (const refusal of refusals) console.log(`refused: ${refusal}`);
+console.log(`${points.length} of the ${points.length + missing.length} points of ${chosen.length} curves`);
+if (missing.length > 0) console.log(`without a time: ${missing.join(", ")}`);
