@@ -14,43 +14,9 @@ const src = join(root, "src");
 const dist = join(root, "dist");
 
 /** All rooms but the commands', whose files are loaded by themselves. */
-const BUNDLED = [
-  "core",
-  "foreign/formats",
-  "foreign/native",
-  "foreign/cuda",
-  "foreign/nccl",
-  "foreign/mpi",
-  "collectives",
-  "machine/topology",
-  "machine/cost",
-  "machine/hardware",
-  "mesh",
-  "authoring/plan",
-  "authoring/verifier",
-  "authoring/certificate",
-  "authoring/compiler",
-  "authoring/interchange",
-  "authoring/language",
-  "authoring/algorithms",
-  "authoring/simulator",
-  "authoring/synthesis",
-  "planner",
-  "runtime/comm",
-  "runtime/memory",
-  "runtime/rendezvous",
-  "runtime/device",
-  "runtime/progress",
-  "runtime/executor",
-  "runtime/hosts",
-  "runtime/backends/threads",
-  "runtime/backends/shm",
-  "runtime/backends/tcp",
-  "runtime/backends/nccl",
-  "runtime/backends/mpi",
-  "runtime/backends/cuda",
-  "runtime/world",
-];
+const BUNDLED = JSON.parse(readFileSync(new URL("rooms.json", import.meta.url), "utf8")).filter(
+  (room) => !room.startsWith("apps/"),
+);
 
 /** Files of what these load at once, of any room, each without what is in those before it. */
 const SHARED = {
