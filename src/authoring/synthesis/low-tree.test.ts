@@ -1,39 +1,11 @@
 import { describe, expect, it } from "vitest";
+import { costOf, leastByForce, seededNumbers } from "../../../test/support/trees-by-force.ts";
 import { cheapestTree, depthsOf } from "./cheapest-tree.ts";
 import { lowTrees } from "./low-tree.ts";
 
-/** The least cost of a tree of at most some height, by trying every choice of parents. */
-function leastByForce(n: number, cost: Float64Array, root: number, most: number): number {
-  let least = Number.POSITIVE_INFINITY;
-  const parent = new Int32Array(n).fill(-1);
-  const choose = (node: number, sum: number): void => {
-    if (sum >= least) return;
-    if (node === n) {
-      const { depth, order } = depthsOf(parent, root);
-      if (order.length === n && order.every((at) => (depth[at] as number) <= most)) least = sum;
-      return;
-    }
-    if (node === root) {
-      choose(node + 1, sum);
-      return;
-    }
-    for (let from = 0; from < n; from++) {
-      if (from === node) continue;
-      parent[node] = from;
-      choose(node + 1, sum + (cost[from * n + node] as number));
-    }
-  };
-  choose(0, 0);
-  return least;
-}
-
 describe("low trees", () => {
   it("span, keep to their height, and are mostly as cheap as the best", () => {
-    let state = 4321;
-    const random = () => {
-      state = (Math.imul(state, 1103515245) + 12345) >>> 0;
-      return (state >>> 8) / 2 ** 24;
-    };
+    const random = seededNumbers(4321);
     let [runs, best] = [0, 0];
     for (let run = 0; run < 100; run++) {
       const n = 3 + Math.floor(random() * 4);
@@ -48,7 +20,7 @@ describe("low trees", () => {
         const { depth, order } = depthsOf(parent, 0);
         expect(order).toHaveLength(n);
         expect(Math.max(...depth)).toBeLessThanOrEqual(most);
-        return parent.reduce((sum, from, node) => (from === -1 ? sum : sum + (cost[from * n + node] as number)), 0);
+        return costOf(n, cost, parent);
       });
       expect(trees.length > 0).toBe(least < Number.POSITIVE_INFINITY);
       for (const one of costs) expect(one).toBeGreaterThanOrEqual(least);

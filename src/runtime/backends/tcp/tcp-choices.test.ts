@@ -3,13 +3,12 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { scratchFolder } from "../../../../test/helpers/scratch.ts";
 import { spread } from "../../../../test/support/spread.ts";
+import { refusalsOf } from "../../../../test/support/tcp-meetings.ts";
 import type { CollectiveName } from "../../../collectives/index.ts";
 import { FormatError, InvalidArgumentError } from "../../../core/index.ts";
 import { writeMachineSection } from "../../../machine/cost/index.ts";
-import type { Bootstrap } from "../../comm/index.ts";
 import { type ChoiceDocument, loadLibraryPlans } from "../../executor/internal.ts";
 import { closeRankPool, launch, runRanks, type World } from "../../world/index.ts";
-import { meet } from "./meet.ts";
 import { SOCKET_KERNELS } from "./socket-ways.ts";
 import { digestOf, isTcpChoices, worldChoices } from "./tcp-choices.ts";
 
@@ -212,32 +211,13 @@ describe.skipIf(process.platform === "win32")("tables of choices on tcp", () => 
   it("that differ between ranks are refused when these meet", async () => {
     const digests = [tables({ all_reduce: "bruck" }), undefined].map(digestOf);
     expect(digests).toEqual([expect.stringMatching(/^[0-9a-f]{16}$/), "none"]);
-    const both = await meetings([tables({ all_reduce: "bruck" }), undefined]);
+    const [listener, caller] = await refusalsOf([{ choices: tables({ all_reduce: "bruck" }) }, {}]);
     const why = new RegExp(
       `the tables of choices are "${digests[0]}" on rank 0 and "none" on rank 1 .*: give all ranks the same \\(option choices`,
     );
-    expect(both.map((error) => String(error))).toEqual([expect.stringMatching(why), expect.stringMatching(why)]);
+    expect([String(listener?.cause), caller?.message]).toEqual([
+      expect.stringMatching(why),
+      expect.stringMatching(why),
+    ]);
   });
 });
-
-/** Two ranks that meet, the second with other tables. @returns why each did not */
-async function meetings(choices: readonly (ChoiceDocument | undefined)[]): Promise<unknown[]> {
-  let publish = (_: Uint8Array) => {};
-  const published = new Promise<Uint8Array>((resolve) => {
-    publish = resolve;
-  });
-  const bootstrapOf = (rank: number): Bootstrap => ({
-    ...{ rank, worldSize: 2, generation: 0 },
-    set: async (key, value) => void (key === "tcp/0" && publish(value)),
-    get: () => published,
-    fail: () => {},
-    onFailure: () => {},
-  });
-  const shared = { secret: "a secret of this test alone", host: "127.0.0.1", timeoutMs: 1_000, connections: 1 };
-  const both = await Promise.allSettled(
-    choices.map((own, rank) => meet({ ...shared, checksum: "off", choices: own, bootstrap: bootstrapOf(rank) })),
-  );
-  const reason = (one: PromiseSettledResult<unknown>) =>
-    one.status === "rejected" ? (one.reason as Error) : undefined;
-  return [reason(both[0]!)?.cause, reason(both[1]!)?.message];
-}
