@@ -143,6 +143,7 @@ export {
   OpCounters,
   SAMPLE_EVERY,
 } from "./stats.ts";
+export { checkNotHeld, holdTensors } from "./tensor-holds.ts";
 export {
   PendingWork,
   passOn,

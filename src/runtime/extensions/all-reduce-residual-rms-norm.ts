@@ -11,6 +11,7 @@ import {
   type Extension,
   extensionOf,
   GroupCommunicator,
+  holdTensors,
   takesEpilogues,
   type Work,
 } from "../comm/index.ts";
@@ -60,20 +61,23 @@ export function allReduceResidualRmsNorm(communicator: Communicator, options: Re
   if (!isWhole) checkOnHost(call, communicator.backend);
   const sum = allReduceWith(communicator, options.input, call.options, epilogueOf(call));
   if (isWhole) return sum;
-  const work = new StagedWork<Tensor>(sum.seq, sum.op, sum.group, () => normalized(sum, call), undefined);
+  const letGo = holdTensors(tensorsOf(call), `${NAME} #${sum.seq} of group ${sum.group}`);
+  const work = new StagedWork<Tensor>(sum.seq, sum.op, sum.group, () => normalized(sum, call, letGo), undefined);
   steps.works.add(work as StagedWork<unknown>);
   return work;
 }
 
 /** @throws UnsupportedError */
 function checkOnHost(call: NormCall, backend: string): void {
-  const { input, output, residual, residualOutput, weight } = call;
-  const all = [input, output, residual, residualOutput, weight];
-  if (!all.some(({ tensor }) => tensor?.storage.kind === "device")) return;
+  if (!tensorsOf(call).some(({ storage }) => storage.kind === "device")) return;
   throw new UnsupportedError(
     `${NAME} of device tensors on ${backend}`,
     "use nccl or cuda, or copy them to the host first",
   );
+}
+
+function tensorsOf({ input, output, residual, residualOutput, weight }: NormCall): readonly Tensor[] {
+  return [input, output, residual, residualOutput, weight].flatMap(({ tensor }) => tensor ?? []);
 }
 
 /** Calls whose steps are done on CPUs: their sums have ended when their communicator closes, and end with it when it is aborted. */
@@ -87,10 +91,14 @@ class HostSteps implements Extension {
   abort(): void {}
 }
 
-function* normalized(sum: Work<Tensor>, call: NormCall): Stages<Tensor> {
-  const output = yield sum;
-  addAndNormalize(call);
-  return output as Tensor;
+function* normalized(sum: Work<Tensor>, call: NormCall, letGo: () => void): Stages<Tensor> {
+  try {
+    const output = yield sum;
+    addAndNormalize(call);
+    return output as Tensor;
+  } finally {
+    letGo();
+  }
 }
 
 function epilogueOf({ rows, hidden, eps, fuse, dtype, weightDType, ...buffers }: NormCall): CallEpilogue {

@@ -71,7 +71,8 @@ export function quantizedAllReduceErrorBound(
   checkOneOf("format", format, QUANTIZED_FORMATS);
   checkOneOf("op", op, QUANTIZED_OPS);
   checkOneOf("dtype", dtype, QUANTIZED_DTYPES);
-  if (!Number.isInteger(numRanks) || numRanks < 1) throw new InvalidArgumentError("numRanks", numRanks, "1 or more");
+  if (!Number.isInteger(numRanks) || numRanks < 1)
+    throw new InvalidArgumentError("numRanks", numRanks, "an integer, 1 or more");
   for (const [name, value] of Object.entries({ magnitude, largest, sum })) {
     if (typeof value !== "number" || !(value >= 0)) throw new InvalidArgumentError(name, value, "a number, 0 or more");
   }

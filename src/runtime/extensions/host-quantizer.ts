@@ -229,6 +229,11 @@ function headerOf({ count, dtype, format, blockSize, op }: QuantizedCall): Uint3
   return Uint32Array.of(count % 2 ** 32, Math.floor(count / 2 ** 32), code, 0);
 }
 
+/** A call as its user knows it. */
+export function describeCall(call: QuantizedCall): string {
+  return describeHeader(headerOf(call));
+}
+
 function describeHeader([low = 0, high = 0, code = 0]: Uint32Array): string {
   const [size, dtype, format, op] = [12, 8, 4, 0].map((shift) => (code >>> shift) & 15) as [
     number,

@@ -3,12 +3,15 @@
  * and an all-gather of those. They run in a group of their own, so that their second collective comes in one order with nothing but
  * other calls like them, whatever the program calls meanwhile.
  */
-import type { Tensor } from "../../core/index.ts";
-import type { Communicator, Extension, Work } from "../comm/index.ts";
-import { numParts } from "./block-layout.ts";
-import { HostQuantizer } from "./host-quantizer.ts";
+import { AbortedError, MismatchError, type Tensor } from "../../core/index.ts";
+import { type Communicator, type Extension, holdTensors, type Work } from "../comm/index.ts";
+import { numParts, type QuantizedCall } from "./block-layout.ts";
+import { describeCall, HostQuantizer } from "./host-quantizer.ts";
+import { LimitedWait } from "./limited-wait.ts";
 import type { CheckedQuantizedCall } from "./quantized-options.ts";
 import { OpenWorks, StagedWork, type Stages } from "./staged-work.ts";
+
+const OP = "quantized_all_reduce";
 
 export class HostReduction implements Extension {
   readonly #communicator: Communicator;
@@ -29,11 +32,13 @@ export class HostReduction implements Extension {
 
   submit(checked: CheckedQuantizedCall): Work<Tensor> {
     const { group } = this.#communicator;
+    const seq = this.#numCalls++;
+    const letGo = holdTensors([checked.input, checked.output], `${OP} #${seq} of group ${group}`);
     const work = new StagedWork(
-      this.#numCalls++,
-      "quantized_all_reduce",
+      seq,
+      OP,
       group,
-      () => this.#stages(checked),
+      () => this.#stages(checked, letGo),
       this.#last as StagedWork<unknown> | undefined,
     );
     this.#last = work;
@@ -41,38 +46,60 @@ export class HostReduction implements Extension {
     return work;
   }
 
-  *#stages({ call, input, output, timeoutMs, signal }: CheckedQuantizedCall): Stages<Tensor> {
-    if (this.#communicator.size === 1) {
+  *#stages(checked: CheckedQuantizedCall, letGo: () => void): Stages<Tensor> {
+    const { call, input, output } = checked;
+    try {
+      if (this.#communicator.size > 1) return yield* this.#reduced(checked);
       output.data.set(input.data as never);
       return output;
+    } catch (error) {
+      throw error instanceof MismatchError ? withOwnCall(error, call, this.#communicator) : error;
+    } finally {
+      letGo();
     }
-    this.#group ??= (yield this.#opening as Work<Communicator | undefined>) as Communicator;
-    const group = this.#group;
-    if (this.#abortedFor !== undefined) group.abort(this.#abortedFor);
-    const { size, rank, ranks } = group;
-    const quantizer = this.#quantizer;
-    const { sent, received } = quantizer.buffers(call, size);
+  }
+
+  *#reduced({ call, input, output, timeoutMs, signal }: CheckedQuantizedCall): Stages<Tensor> {
     const options = { ...(timeoutMs !== undefined && { timeoutMs }), ...(signal !== undefined && { signal }) };
-    quantizer.quantize(call, size, rank, input);
-    const part = sent.length / size;
-    const own = sent.subarray(rank * part, (rank + 1) * part);
-    if (numParts(size) === 1) {
-      yield group.allGather(own, { ...options, output: sent });
+    const opening = this.#opening as Work<Communicator>;
+    try {
+      this.#group ??= (yield new LimitedWait(opening, options)) as Communicator;
+      const group = this.#group;
+      if (this.#abortedFor !== undefined) group.abort(this.#abortedFor);
+      const { size, rank, ranks } = group;
+      const quantizer = this.#quantizer;
+      const { sent, received } = quantizer.buffers(call, size);
+      quantizer.quantize(call, size, rank, input);
+      const part = sent.length / size;
+      const own = sent.subarray(rank * part, (rank + 1) * part);
+      if (numParts(size) === 1) {
+        yield group.allGather(own, { ...options, output: sent });
+        quantizer.checkHeaders(call, size, ranks, rank);
+        quantizer.sumAll(call, size, output);
+        return output;
+      }
+      yield group.allToAll(sent, { ...options, output: received });
       quantizer.checkHeaders(call, size, ranks, rank);
-      quantizer.sumAll(call, size, output);
+      quantizer.sum(call, size, rank);
+      yield group.allGather(own, { ...options, output: sent });
+      quantizer.restore(call, size, output);
       return output;
+    } catch (error) {
+      // Members hear of different calls alike. Of everything else they must: this rank's next call would meet their present one.
+      if (!(error instanceof MismatchError))
+        this.abort(error instanceof AbortedError ? error.reason : (error as Error).message);
+      throw error;
     }
-    yield group.allToAll(sent, { ...options, output: received });
-    quantizer.checkHeaders(call, size, ranks, rank);
-    quantizer.sum(call, size, rank);
-    yield group.allGather(own, { ...options, output: sent });
-    quantizer.restore(call, size, output);
-    return output;
   }
 
   abort(reason: string): void {
-    this.#abortedFor = reason;
-    this.#group?.abort(reason);
+    this.#abortedFor ??= reason;
+    if (this.#group !== undefined) this.#group.abort(reason);
+    else
+      this.#opening?.then(
+        (group) => group?.abort(reason),
+        () => {},
+      );
   }
 
   /** @throws the failure of a call that nobody looked at */
@@ -82,4 +109,13 @@ export class HostReduction implements Extension {
     await group?.close();
     this.#open.report();
   }
+}
+
+/** Ranks whose calls move different numbers of bytes hear of the collective that moves them: says which call of this rank that was. */
+function withOwnCall(error: MismatchError, call: QuantizedCall, { ranks, rank }: Communicator): MismatchError {
+  const own = describeCall(call);
+  const sides = error.sides.map((side) =>
+    side.rank === ranks[rank] && side.call !== own ? { ...side, call: `${own}, by ${side.call}` } : side,
+  );
+  return new MismatchError(error.message.split("\n")[0] ?? "", sides, { cause: error });
 }

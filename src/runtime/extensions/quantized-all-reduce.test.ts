@@ -80,6 +80,74 @@ describe.each(["threads", "shm", "tcp"] as const)("quantizedAllReduce on %s", (b
     for (const message of errors)
       expect(message).toMatch(/ranks made different calls[\s\S]*e4m3[\s\S]*e5m2|e5m2[\s\S]*e4m3/);
   });
+
+  it("ends the calls behind one that its rank gave up before the others had come", async () => {
+    const results = await runRanks(
+      2,
+      async (world) => {
+        const { quantizedAllReduce } = await import("chorale/extensions");
+        const told = (work: { then: Promise<unknown>["then"] }) =>
+          work.then(
+            () => "done",
+            (error: Error) => error.message.replace(/did not.*/s, "..."),
+          );
+        const [given, late] = (await Promise.all([world.comm.split(0), world.comm.split(0)])) as (typeof world.comm)[];
+        const [tensor, other] = [world.tensor("f32", [64]), world.tensor("f32", [64])];
+        if (world.rank === 1) await world.comm.barrier();
+        // Rank 0's second call must not meet the first one of rank 1.
+        const giving = new AbortController();
+        const works = [
+          quantizedAllReduce(given as never, tensor, world.rank === 0 ? { signal: giving.signal } : {}),
+          quantizedAllReduce(given as never, other),
+        ];
+        let freed = "freed";
+        try {
+          world.free(other);
+        } catch (error) {
+          freed = (error as Error).message;
+        }
+        if (world.rank === 0) giving.abort("enough");
+        if (world.rank === 0) await world.comm.barrier();
+        const aborted = await Promise.all(works.map(told));
+        if (world.rank === 1) await world.comm.barrier();
+        const one = new Float32Array(8);
+        const outOfTime = await told(
+          quantizedAllReduce(late as never, one, { timeoutMs: world.rank === 0 ? 50 : 9000 }),
+        );
+        if (world.rank === 0) await world.comm.barrier();
+        const exact = await late?.allReduce(Float32Array.of(1));
+        await given?.close().catch(() => {});
+        await late?.close().catch(() => {});
+        return { aborted, freed, outOfTime, exact: exact?.data[0] };
+      },
+      options as never,
+    );
+    const [a, b] = results as { aborted: string[]; freed: string; outOfTime: string; exact: number }[];
+    expect(a?.aborted).toEqual(['aborted: "enough"', 'aborted: "enough"']);
+    expect(b?.aborted).toEqual(['aborted: "enough"', 'aborted: "enough"']);
+    expect(a?.freed).toMatch(/tensor is in use by quantized_all_reduce #1 of group/);
+    expect(a?.outOfTime).toMatch(/^split #0 of .*\.\.\.$/);
+    expect(b?.outOfTime).toMatch(/^aborted: split #0 of .*\.\.\.$/);
+    expect([a?.exact, b?.exact]).toEqual([2, 2]);
+  });
+
+  it("names the call of a rank whose blocks differ in size, and so its bytes", async () => {
+    const errors = await runRanks(
+      2,
+      async (world) => {
+        const { quantizedAllReduce } = await import("chorale/extensions");
+        return quantizedAllReduce(world.comm, new Float32Array(300), { blockSize: world.rank === 0 ? 64 : 128 }).then(
+          () => "fine",
+          (error: Error) => error.message,
+        );
+      },
+      options as never,
+    );
+    for (const [rank, message] of errors.entries())
+      expect(message).toContain(
+        `rank ${rank}: quantizedAllReduce(300 x f32, sum, e4m3 in blocks of ${64 * (rank + 1)}), by all_gather(`,
+      );
+  });
 });
 
 describe("quantizedAllReduce", () => {

@@ -1,7 +1,7 @@
 /** The work of a call that is several collectives, with steps of this thread between them. */
 import { checkWait, PendingWork, runningTime, type Work } from "../comm/index.ts";
 
-/** Gives the collectives one after the other, and gets their results. What it returns is the call's. */
+/** Gives the collectives one after the other, and gets their results, or has them throw. What it returns is the call's. */
 export type Stages<T> = Generator<Work<unknown>, T, unknown>;
 
 /** Works whose turn has come. Each starts when the one before has returned, not inside of it: thousands that fail need no deeper stack. */
@@ -49,13 +49,13 @@ export class StagedWork<T> extends PendingWork<T> {
       this.fail(error);
       return;
     }
-    this.#goOn(undefined);
+    this.#goOn((stages) => stages.next());
   }
 
   /** Runs the steps up to the next collective. */
-  #goOn(result: unknown): void {
+  #goOn(resume: (stages: Stages<T>) => IteratorResult<Work<unknown>, T>): void {
     try {
-      const { done, value } = (this.#running as Stages<T>).next(result);
+      const { done, value } = resume(this.#running as Stages<T>);
       if (done === true) {
         this.complete(value);
         return;
@@ -65,10 +65,10 @@ export class StagedWork<T> extends PendingWork<T> {
       const isCurrent = () => this.#current === value && !this.settled;
       value.then(
         (next) => {
-          if (isCurrent()) this.#goOn(next);
+          if (isCurrent()) this.#goOn((stages) => stages.next(next));
         },
         (error) => {
-          if (isCurrent()) this.fail(error);
+          if (isCurrent()) this.#goOn((stages) => stages.throw(error));
         },
       );
     } catch (error) {
@@ -99,10 +99,10 @@ export class StagedWork<T> extends PendingWork<T> {
       } catch (error) {
         // What is still under way was only waited for too long.
         if (current.state !== "done" && current.state !== "failed") throw error;
-        if (this.#current === current) this.fail(error);
+        if (this.#current === current && !this.settled) this.#goOn((stages) => stages.throw(error));
         continue;
       }
-      if (this.#current === current && !this.settled) this.#goOn(result);
+      if (this.#current === current && !this.settled) this.#goOn((stages) => stages.next(result));
     }
   }
 

@@ -7,7 +7,7 @@ import {
   type DType,
   InvalidArgumentError,
   newArray,
-  type Tensor,
+  Tensor,
   UnsupportedError,
 } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
@@ -19,7 +19,15 @@ import {
   type MeshOptions,
   type ProcessGroup,
 } from "../../mesh/internal.ts";
-import type { Backend, Capabilities, Communicator, Runnable, RunOptions, Work } from "../comm/index.ts";
+import {
+  type Backend,
+  type Capabilities,
+  type Communicator,
+  checkNotHeld,
+  type Runnable,
+  type RunOptions,
+  type Work,
+} from "../comm/index.ts";
 import type { RankDevice } from "../device/index.ts";
 import { storeOver, type WorldStore } from "../rendezvous/internal.ts";
 import { checkMs } from "./restart-policy.ts";
@@ -273,7 +281,9 @@ class BackendWorld implements World {
   }
 
   free(tensor: Tensor): void {
-    this.#open().free(tensor);
+    const backend = this.#open();
+    if (tensor instanceof Tensor) checkNotHeld(tensor);
+    backend.free(tensor);
   }
 
   upload<D extends DType>(target: Tensor<D>, values: ArrayOf<D>): void {
