@@ -90,4 +90,14 @@ describe.skipIf(!available)("calls of a size that repeats, on stand-in devices (
     expect(ends).toEqual([2, 2]);
     expect(onDisk()).toBe(before);
   });
+
+  it.each([
+    ["CHORALE_CUDA_FOLD", "1", "one of on, off"],
+    ["CHORALE_CUBIN_LIMIT", "much", "a size such as 512"],
+  ])("are refused with their world where %s is %j, and not left to NCCL", async (variable, word, accepted) => {
+    vi.stubEnv(variable, word);
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const started = launch({ ...worldOf(), run: async () => "started" });
+    await expect(started).rejects.toThrow(`${variable} is ${JSON.stringify(word)}; expected ${accepted}`);
+  });
 });

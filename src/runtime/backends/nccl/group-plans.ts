@@ -10,8 +10,10 @@ import type { NcclLibrary } from "../../../foreign/nccl/index.ts";
 import { packCall } from "../../comm/index.ts";
 import { type Allocation, CudaStream, type PeerMemory, type RankDevice } from "../../device/index.ts";
 import {
+  cubinLimitBytes,
   debugTurns,
   FEWEST_BLOCK_THREADS,
+  foldsSizes,
   type KernelShape,
   kernelFor,
   LoadedPlan,
@@ -121,6 +123,9 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
   constructor(parts: GroupPlansParts) {
     this.#parts = parts;
     this.#debugTurns = debugTurns();
+    // Found when a plan is opened, a wrong word would have NCCL serve everything, and nobody would hear why.
+    foldsSizes();
+    cubinLimitBytes();
     this.member = parts.member;
     this.choices = parts.choices;
     const { rank, queue } = parts;

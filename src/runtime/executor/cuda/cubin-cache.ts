@@ -53,10 +53,11 @@ export function cubinCache(folder: string | undefined = cubinFolder()): CubinCac
   if (folder === undefined) return undefined;
   const files = filesOf(folder);
   const sizeBytes = files.reduce((sum, file) => sum + file.sizeBytes, 0);
-  return { folder, numFiles: files.length, sizeBytes, limitBytes: limitBytes() };
+  return { folder, numFiles: files.length, sizeBytes, limitBytes: cubinLimitBytes() };
 }
 
-function limitBytes(): number {
+/** What the cache may take. @throws InvalidArgumentError for a limit that is no size */
+export function cubinLimitBytes(): number {
   const text = process.env[LIMIT_VARIABLE];
   return text === undefined || text === "" ? DEFAULT_LIMIT_BYTES : parseSize(text, LIMIT_VARIABLE);
 }
@@ -146,7 +147,7 @@ function keep(
   folder: string | undefined,
 ): Uint8Array {
   if (folder === undefined) return cubin;
-  const mostBytes = limitBytes();
+  const mostBytes = cubinLimitBytes();
   const path = pathOf(nvrtc, source, computeCapability, folder);
   // Ranks compile the same at once: whole files only, the last one stays.
   const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;

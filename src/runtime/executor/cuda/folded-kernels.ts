@@ -44,6 +44,11 @@ interface Folded {
   kernel: CudaKernel | null | undefined;
 }
 
+/** What the environment says of it. @throws InvalidArgumentError */
+export function foldsSizes(): boolean {
+  return oneOf(process.env[FOLD_VARIABLE] || "on", FOLD_VARIABLE, ["on", "off"]) === "on";
+}
+
 let compiling: Promise<unknown> = Promise.resolve();
 let numWaiting = 0;
 
@@ -58,8 +63,7 @@ export class FoldedKernels {
 
   /** @returns undefined where nothing is gained, or the environment says not to @throws InvalidArgumentError */
   static of(place: FoldingPlace): FoldedKernels | undefined {
-    const isOn = oneOf(process.env[FOLD_VARIABLE] || "on", FOLD_VARIABLE, ["on", "off"]) === "on";
-    return isOn && place.kernel.foldedSource !== undefined ? new FoldedKernels(place) : undefined;
+    return foldsSizes() && place.kernel.foldedSource !== undefined ? new FoldedKernels(place) : undefined;
   }
 
   private constructor(place: FoldingPlace) {

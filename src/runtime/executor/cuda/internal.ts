@@ -4,8 +4,9 @@
  * Start with loaded-plan.ts, then untuned-shape.ts and plan-copies.ts.
  */
 export { type BufferReach, bufferBytes } from "./buffer-reach.ts";
-export { type CubinCache, cubinCache } from "./cubin-cache.ts";
+export { type CubinCache, cubinCache, cubinLimitBytes } from "./cubin-cache.ts";
 export { elementSource, F8_CONVERSIONS } from "./elements.ts";
+export { foldsSizes } from "./folded-kernels.ts";
 export { type GeneratedKernel, KERNEL_ENTRY } from "./generate.ts";
 export { isLoaded, releaseModule, useModule } from "./kernel-modules.ts";
 export { type KernelShape, kernelFor, type LaunchEnds, LoadedPlan } from "./loaded-plan.ts";
