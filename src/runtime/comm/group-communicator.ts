@@ -49,7 +49,7 @@ import { type CallName, checkOptionNames, NAMED_CALLS, type NamedCall } from "./
 import { checkPlanCall } from "./plan-call.ts";
 import { membersOfColor, readChoice, writeChoice } from "./split-choice.ts";
 import { type PendingWork, type QuickWork, SettledWork } from "./work.ts";
-import { WorkNotes } from "./work-notes.ts";
+import { type Watched, WorkNotes } from "./work-notes.ts";
 
 const NO_OPTIONS = Object.freeze({});
 /** What a caller gave who left the counts out: the check of the call says what is missing. */
@@ -73,6 +73,7 @@ interface OpenBatch {
 /** Makes a communicator refuse calls from here on. For backends that end without a word to the peers. */
 export let refuseCalls: (communicator: GroupCommunicator, why: string) => void;
 
+type Make<E> = (count: (work: Watched) => void) => E;
 /** What calls that are made of a communicator's own keep with it. */
 export interface Extension {
   /** Ends with the communicator, before it does. */
@@ -80,11 +81,8 @@ export interface Extension {
   abort(reason: string): void;
 }
 
-/**
- * The communicator's extension of a name, made at the first call.
- * @throws ClosedError, the group's failure, UnsupportedError inside a batch
- */
-export let extensionOf: <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E) => E;
+/** The communicator's extension of a name; `make` gets what counts its works as calls. @throws ClosedError, the group's failure, UnsupportedError inside a batch */
+export let extensionOf: <E extends Extension>(communicator: GroupCommunicator, name: string, make: Make<E>) => E;
 
 /** Whether the device does epilogues of the communicator's all-reduces. */
 export let takesEpilogues: (communicator: GroupCommunicator) => boolean;
@@ -127,12 +125,12 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
 
   static {
     driverOf = (communicator) => communicator.driver;
-    extensionOf = <E extends Extension>(communicator: GroupCommunicator, name: string, make: () => E): E => {
+    extensionOf = <E extends Extension>(communicator: GroupCommunicator, name: string, make: Make<E>): E => {
       communicator.#checkOutsideBatch(name);
       communicator.checkUsable();
       const known = communicator.#extensions.get(name) as E | undefined;
       if (known !== undefined) return known;
-      const made = make();
+      const made = make((work) => communicator.#notes.count(work));
       communicator.#extensions.set(name, made);
       return made;
     };
@@ -382,9 +380,9 @@ export class GroupCommunicator<D extends GroupDriver = GroupDriver> implements C
     const unseen = this.#notes.end();
     const failure = await this.driver.close();
     if (failure !== undefined) throw failure.error;
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
     const error = unseen === undefined ? undefined : this.#notes.report(unseen);
     if (error !== undefined) throw error;
-    for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
   #checkOpen(): void {

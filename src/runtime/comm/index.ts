@@ -150,5 +150,5 @@ export {
   type QuickWork,
   SettledWork,
 } from "./work.ts";
-export { reportUnseenAtExit, type WorkNote } from "./work-notes.ts";
+export { reportUnseenAtExit, type Watched, type WorkNote } from "./work-notes.ts";
 export { closeEach, GroupOpenings } from "./world-groups.ts";

@@ -13,6 +13,7 @@ import {
   GroupCommunicator,
   holdTensors,
   takesEpilogues,
+  type Watched,
   type Work,
 } from "../comm/index.ts";
 import { checkNormCall, type NormCall, type ResidualRmsNormOptions } from "./norm-call.ts";
@@ -56,7 +57,7 @@ export function allReduceResidualRmsNorm(communicator: Communicator, options: Re
   }
   const call = checkNormCall(options);
   // Also where the device does it all: this refuses the call inside of a batch.
-  const steps = extensionOf(communicator, NAME, () => new HostSteps());
+  const steps = extensionOf(communicator, NAME, (count) => new HostSteps(count));
   const isWhole = takesEpilogues(communicator);
   if (!isWhole) checkOnHost(call, communicator.backend);
   const sum = allReduceWith(communicator, options.input, call.options, epilogueOf(call));
@@ -64,6 +65,7 @@ export function allReduceResidualRmsNorm(communicator: Communicator, options: Re
   const letGo = holdTensors(tensorsOf(call), `${NAME} #${sum.seq} of group ${sum.group}`);
   const work = new StagedWork<Tensor>(sum.seq, sum.op, sum.group, () => normalized(sum, call, letGo), undefined);
   steps.works.add(work as StagedWork<unknown>);
+  steps.count(work);
   return work;
 }
 
@@ -83,6 +85,12 @@ function tensorsOf({ input, output, residual, residualOutput, weight }: NormCall
 /** Calls whose steps are done on CPUs: their sums have ended when their communicator closes, and end with it when it is aborted. */
 class HostSteps implements Extension {
   readonly works = new OpenWorks();
+  /** Counts a work among the communicator's calls. */
+  readonly count: (work: Watched) => void;
+
+  constructor(count: (work: Watched) => void) {
+    this.count = count;
+  }
 
   async close(): Promise<void> {
     await this.works.endAll();

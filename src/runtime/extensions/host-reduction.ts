@@ -4,7 +4,7 @@
  * other calls like them, whatever the program calls meanwhile.
  */
 import { AbortedError, MismatchError, type Tensor } from "../../core/index.ts";
-import { type Communicator, type Extension, holdTensors, type Work } from "../comm/index.ts";
+import { type Communicator, type Extension, holdTensors, type Watched, type Work } from "../comm/index.ts";
 import { numParts, type QuantizedCall } from "./block-layout.ts";
 import { describeCall, HostQuantizer } from "./host-quantizer.ts";
 import { LimitedWait } from "./limited-wait.ts";
@@ -23,9 +23,15 @@ export class HostReduction implements Extension {
   readonly #open = new OpenWorks();
   #abortedFor: string | undefined;
 
-  /** Every member makes it in the same place among its calls. */
-  constructor(communicator: Communicator) {
+  readonly #count: (work: Watched) => void;
+
+  /**
+   * Every member makes it in the same place among its calls.
+   * @param count counts a work among the communicator's calls
+   */
+  constructor(communicator: Communicator, count: (work: Watched) => void) {
     this.#communicator = communicator;
+    this.#count = count;
     const { group, rank, size } = communicator;
     this.#opening = size === 1 ? undefined : communicator.split(0, rank, { name: `${group}/quantized` });
   }
@@ -43,6 +49,7 @@ export class HostReduction implements Extension {
     );
     this.#last = work;
     this.#open.add(work as StagedWork<unknown>);
+    this.#count(work);
     return work;
   }
 

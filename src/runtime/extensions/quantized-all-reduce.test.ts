@@ -240,4 +240,26 @@ describe("quantizedAllReduce", () => {
       ]
     `);
   });
+
+  it("and residual + RMSNorm are told of as other calls are where nobody awaits them", async () => {
+    const [said] = await runRanks(
+      2,
+      async (world) => {
+        const { allReduceResidualRmsNorm, quantizedAllReduce } = await import("chorale/extensions");
+        const group = await world.comm.split(0);
+        if (group === undefined) throw new Error("no group");
+        const f32 = (count: number) => new Float32Array(count).fill(1);
+        await quantizedAllReduce(group, f32(8));
+        quantizedAllReduce(group, f32(8));
+        allReduceResidualRmsNorm(group, { input: f32(8), residual: f32(8), weight: f32(4) });
+        return group.close().then(
+          () => "closed",
+          (error: Error) => error.message,
+        );
+      },
+      { backendOptions: { strictWork: true } },
+    );
+    expect(said).toMatch(/work is 2 calls of group world\/split0\.0 that nobody awaited or waited for/);
+    expect(said).toMatch(/\n {2}quantized_all_reduce #1 at .*\n {2}all_reduce #1 at /);
+  });
 });

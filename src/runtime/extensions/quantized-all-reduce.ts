@@ -60,5 +60,5 @@ export function quantizedAllReduce(
       () => new DeviceReduction(communicator as NcclCommunicator),
     ).submit(checked);
   }
-  return extensionOf(communicator, NAME, () => new HostReduction(communicator)).submit(checked);
+  return extensionOf(communicator, NAME, (count) => new HostReduction(communicator, count)).submit(checked);
 }
