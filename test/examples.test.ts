@@ -1,5 +1,5 @@
 /**
- * Type-checks and runs (a third of them, by the seed) the `@example` of every docstring in src/, and every TypeScript block of every document (those of the nccl and cuda rooms over the stand-in of CUDA and NCCL, where there is a C++
+ * Type-checks and runs (a quarter of them, by the seed) the `@example` of every docstring in src/, and every TypeScript block of every document (those of the nccl and cuda rooms over the stand-in of CUDA and NCCL, where there is a C++
  * compiler). An example either imports what it needs from "chorale" or "chorale/<room>", or uses only what its file
  * exports. What it prints is not checked; that it runs is. Between them they call each public function and method of
  * the nccl and cuda rooms. A block of a document that cannot run here says so where it begins, with the reason:
@@ -170,7 +170,7 @@ describe("examples in docstrings, README.md and the guides", () => {
     it.skip.each(apart.map(({ where, whyNot }) => [where, whyNot]))("%s does not run here: %s", () => {});
   }
   // All of them are type-checked in every run.
-  it.each(spread(runnable, 3).map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
+  it.each(spread(runnable, 4).map((example) => [example.where, example] as const))("%s runs", async (_, example) => {
     const quiet = [vi.spyOn(console, "log"), vi.spyOn(console, "table"), vi.spyOn(process.stdout, "write")];
     for (const spy of quiet) spy.mockImplementation((() => true) as never);
     try {

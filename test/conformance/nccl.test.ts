@@ -2,7 +2,7 @@ import { runConformance, SEMANTIC_CASES } from "chorale/conformance";
 import { afterAll, describe, expect, it } from "vitest";
 import { buildFakeGpu, heldByFakeGpu, NOTHING_HELD } from "../helpers/fake-gpu.ts";
 import { spread } from "../support/spread.ts";
-import { FEW, failuresOf } from "./failures.ts";
+import { FEW, failuresOf, MOST_NCCL_RANKS } from "./failures.ts";
 
 const seed = Number(process.env.CHORALE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const library = buildFakeGpu();
@@ -48,10 +48,9 @@ describe.skipIf(library === undefined)("nccl backend over a stand-in library (ne
     },
   );
 
-  it("behaves as the contract says", { timeout: 600_000 }, async () => {
-    // Those of four and five ranks cost as much as all others.
-    // With seeds with which the suite over tcp takes 3, and the other way round.
-    const [maxRanks = 5] = spread([3, 5], 2, 1);
+  // By turns with nccl-processes.test.ts.
+  const { threads: maxRanks = 5 } = MOST_NCCL_RANKS;
+  it.runIf("threads" in MOST_NCCL_RANKS)("behaves as the contract says", { timeout: 600_000 }, async () => {
     const result = await runConformance({ backend: "nccl", only: "behaviour", seed, env, ...FEW, maxRanks });
     expect(failuresOf(result)).toEqual([]);
     expect(result.numPassed + result.numSkipped).toBe(SEMANTIC_CASES.length);

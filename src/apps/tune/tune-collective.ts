@@ -88,6 +88,7 @@ export interface TuneResult {
  *   ranks: 2,
  *   sizes: [65536],
  *   costs: DEFAULT_CPU_COSTS,
+ *   budgetSeconds: 1,
  * });
  * console.log(rows[0]?.shipped.wrong); // 0
  */

@@ -70,7 +70,7 @@ describe.skipIf(process.platform === "win32")("chorale tune and chorale bench ov
   it("measure on two hosts, and tell on the first one", { timeout: 120_000 }, async () => {
     vi.stubEnv("CHORALE_CHOICES", join(scratchFolder("tune-tcp"), "machine.json"));
     const sizes = ["-b", "4K", "-e", "4K"];
-    const tuned = await onTwoHosts(["tune", "all_reduce", ...sizes, "--budget", "5", "--json"]);
+    const tuned = await onTwoHosts(["tune", "all_reduce", ...sizes, "--budget", "2", "--json"]);
     expect(tuned.first.code, tuned.first.err).toBe(0);
     expect(tuned.second).toEqual({ code: 0, out: "" });
     const found = JSON.parse(tuned.first.out) as TuneResult;

@@ -20,7 +20,7 @@ const plan = (name: string, instances: number) =>
   compile(ALGORITHMS.find((a) => a.name === name)!.make({ numRanks: 4, instances }), { verify: false });
 const PLANS = ["one-shot-packet-all-reduce", "two-shot-fused-read-all-reduce", "direct-all-gather"].map((name) => ({
   name,
-  plan: plan(name, 4),
+  plan: plan(name, 2),
 }));
 /** What a machine of the given constants would measure, off by a known, repeatable few percent. */
 function measuredOn(changes: object, noise: number): Measurement[] {
@@ -73,9 +73,8 @@ describe("fitting", () => {
     expect(parseParameters(JSON.parse(JSON.stringify(fit.parameters)))).toEqual(fit.parameters);
     // The rows are what a simulation with the written constants gives.
     const row = fit.rows[4]!;
-    expect(simulate(PLANS[0]!.plan, { inventory, sizeBytes: row.sizeBytes, parameters: fit.parameters }).timeUs).toBe(
-      row.afterUs,
-    );
+    const again = simulate(PLANS[0]!.plan, { inventory, sizeBytes: row.sizeBytes, parameters: fit.parameters });
+    expect(again.timeUs).toBeCloseTo(row.afterUs, 9);
   });
   it("fits only what it is told to", () => {
     const fit = fitParameters(measuredOn({ launchUs: 2 }, 0), {

@@ -11,13 +11,13 @@ import { Rational } from "./rational.ts";
 import { scaleNetwork } from "./scaled-graph.ts";
 import { synthesize } from "./synthesize.ts";
 
-/** Those of more than 16 ranks take most of the time. `CHORALE_SYNTHESIS=all` runs all; else a third of the others. */
+/** Those of more than 16 ranks take most of the time. `CHORALE_SYNTHESIS=all` runs all; else a fifth of the others. */
 const isFull = process.env.CHORALE_SYNTHESIS === "all";
 const tried = isFull
   ? publishedTopologies
   : spread(
       publishedTopologies.filter(({ ranks }) => ranks <= 16),
-      3,
+      5,
     );
 
 describe.each(tried)("$name", (published) => {

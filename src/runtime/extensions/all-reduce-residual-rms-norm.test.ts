@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { available, library, worldOf } from "../../../test/helpers/cuda-worlds.ts";
 import { launch } from "../../../test/helpers/kept-ranks.ts";
 import { Random } from "../../../test/oracle/random.ts";
+import { spread } from "../../../test/support/spread.ts";
 import { decodeFloat, encodeFloat, newArray, type TypedArray } from "../../core/index.ts";
 import type { ChoiceDocument } from "../executor/index.ts";
 import { NORM_DTYPES, type NormDType } from "./norm-call.ts";
@@ -156,7 +157,7 @@ async function check(cases: readonly Case[], world: World, onDevice: boolean) {
 }
 
 describe("all-reduce, residual and RMSNorm on threads", () => {
-  it.each([1, 2, 3, 4])("gives what the reference does, %d ranks", async (ranks) => {
+  it.each(spread([1, 2, 3, 4], 2))("gives what the reference does, %d ranks", async (ranks) => {
     const cases = NORM_DTYPES.flatMap((dtype, i) => [
       caseOf(ranks, { dtype, rows: 1 + random.below(5), hidden: 1 + random.below(300) }),
       caseOf(ranks, { dtype, weightDType: NORM_DTYPES[(i + 1) % 3]!, rows: 2, hidden: 64, inPlace: true, shift: 3 }),
@@ -306,11 +307,12 @@ const choices: ChoiceDocument = {
 };
 
 describe.skipIf(!available)("all-reduce, residual and RMSNorm on stand-in GPUs (needs g++)", () => {
-  it.each([
+  const worlds = [
     ["thread", 2],
     ["thread", 3],
     ["process", 2],
-  ] as const)(
+  ] as const;
+  it.each(spread(worlds, 3))(
     "gives what the reference does, ranks as %s, %d of them",
     { timeout: 240_000 },
     async (isolation, ranks) => {

@@ -109,18 +109,19 @@ describe.skipIf(process.platform === "win32")("tables of choices on tcp", () => 
   });
 
   it("serve calls as they say, with right results, and so does what a call names", { timeout: 120_000 }, async () => {
-    for (const [turn, uses] of spread([...WAYS.entries()], 2)) {
-      const tabled = { ...TCP, backendOptions: { choices: tables(uses) }, data: {} };
-      const named = { ...TCP, backendOptions: { choices: "shipped" as const }, data: uses };
-      for (const [how, options] of Object.entries({ tabled, named })) {
-        for (const { wrong, choices, topology } of await runRanks(3, callAll, options as never)) {
-          expect(wrong, `${how}, turn ${turn}`).toEqual([]);
-          expect(topology).toBe("one host");
-          for (const [op, use] of Object.entries(uses)) {
-            const found = choices.filter((key: string) => key.startsWith(counted(op, use)));
-            expect(found, `${how} ${op} ${use}: ${choices.join(", ")}`).not.toEqual([]);
-            if (use.includes("@unit")) expect(found.every((key: string) => key.endsWith(use.slice(-8)))).toBe(true);
-          }
+    const turns = WAYS.flatMap((uses) => [
+      { how: "tabled", uses, data: {}, choices: tables(uses) },
+      { how: "named", uses, data: uses, choices: "shipped" },
+    ]);
+    for (const { how, uses, data, choices: given } of spread(turns, 4)) {
+      const options = { ...TCP, backendOptions: { choices: given }, data };
+      for (const { wrong, choices, topology } of await runRanks(3, callAll, options as never)) {
+        expect(wrong, `${how}, ${JSON.stringify(uses)}`).toEqual([]);
+        expect(topology).toBe("one host");
+        for (const [op, use] of Object.entries(uses)) {
+          const found = choices.filter((key: string) => key.startsWith(counted(op, use)));
+          expect(found, `${how} ${op} ${use}: ${choices.join(", ")}`).not.toEqual([]);
+          if (use.includes("@unit")) expect(found.every((key: string) => key.endsWith(use.slice(-8)))).toBe(true);
         }
       }
     }
