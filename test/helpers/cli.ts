@@ -28,6 +28,8 @@ const transpiled = fileURLToPath(new URL("../../.cache/dev/apps/cli/main.js", im
 
 /** What Node is started with to run the transpiled command line in a process of its own; the command's words follow. */
 export const CLI_PROCESS: readonly string[] = [
+  // As in vitest.config.ts.
+  "--single-threaded-gc",
   "--input-type=module",
   "-e",
   `import { main } from ${JSON.stringify(transpiled)}; process.exitCode = await main(process.argv.slice(1));`,
