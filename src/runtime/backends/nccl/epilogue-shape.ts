@@ -2,7 +2,6 @@
  * Which kernel does an all-reduce with an epilogue where each block is to make whole units of the result: one-shot packets, with as
  * many strands as there are units, and no more threads than a unit's packets take. Its blocks need not meet.
  */
-import { InvalidArgumentError, UnsupportedError } from "../../../core/index.ts";
 import type { Choice } from "../../executor/internal.ts";
 
 /** Its strands make a chunk of the result each: see executor/cuda/owned-chunks.ts. */
@@ -52,14 +51,4 @@ export function apartShape(
   const strands = numRanks * instances;
   const label = `${ONE_SHOT}*${instances}@${threads}.${shape?.packets ?? "lines"}`;
   return { label, instances, maxBytes: strands * unitBytes * Math.ceil(numUnits / strands) };
-}
-
-/** What `fn` gives; nothing where it is refused, as it is on all members alike. */
-export function unlessRefused<T>(fn: () => T): T | undefined {
-  try {
-    return fn();
-  } catch (error) {
-    if (error instanceof UnsupportedError || error instanceof InvalidArgumentError) return undefined;
-    throw error;
-  }
 }

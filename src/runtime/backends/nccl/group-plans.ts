@@ -29,8 +29,9 @@ import {
   type ServingPlan,
 } from "../../executor/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
+import { apartServing } from "./apart-serving.ts";
 import { CopyServing, copiesOf } from "./copy-serving.ts";
-import { apartShape, unlessRefused } from "./epilogue-shape.ts";
+import { apartShape } from "./epilogue-shape.ts";
 import { type EpilogueSlot, GroupEpilogues } from "./epilogue-slot.ts";
 import type { CapturedGraphs } from "./graphs.ts";
 import { GroupCopies } from "./group-copies.ts";
@@ -155,8 +156,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     if (choices.isHeard) choices.choose(op as CollectiveName, dtype, bytes);
     for (const range of ranges) {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
-      const apart = epilogue && apartShape(range.choice.served, size, epilogue.numUnits, epilogue.unitBytes);
-      const serving = apart && unlessRefused(() => this.named(asked, apart.label));
+      const serving = epilogue && apartServing(range, size, epilogue, (label) => this.named(asked, label));
       if (serving !== undefined) return serving;
       if (range.serving === null) range.choice.calls++;
       if (range.serving === undefined) range.serving = this.#serve(range, asked) ?? null;
