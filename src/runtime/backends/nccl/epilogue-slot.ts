@@ -2,12 +2,13 @@
  * An epilogue as a kernel of its own, in one group: loaded by the first call that has it, in its turn, when all members have come.
  * It is loaded also where a plan's kernel has the epilogue in it: NCCL serves calls for which that cannot be opened yet.
  */
-import { type DType, UnsupportedError } from "../../../core/index.ts";
+import type { ChoraleError, DType } from "../../../core/index.ts";
 import type { EpilogueKernel } from "../../comm/index.ts";
 import type { CudaDevice } from "../../device/index.ts";
 import { LoneEpilogue } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
+import { ANSWERS, SAID, tellParts } from "./opening-words.ts";
 
 /** What the slot needs of its group. */
 interface EpilogueOwner {
@@ -23,7 +24,10 @@ export class EpilogueSlot {
   readonly #owner: EpilogueOwner;
   readonly #dtype: DType;
   readonly #kernel: EpilogueKernel;
+  /** This member's, while others do not have theirs. */
+  #own: LoneEpilogue | undefined;
   #loaded: LoneEpilogue | undefined;
+  #refusal: ChoraleError | undefined;
   /** A call may have taken its turn: others count on it from then on, whatever else is put on the device. */
   #isOffered = false;
 
@@ -34,13 +38,18 @@ export class EpilogueSlot {
     this.#kernel = kernel;
   }
 
-  /** The kernel, once it was loaded. */
+  /** The kernel, once all members have loaded it. */
   get loaded(): LoneEpilogue | undefined {
     return this.#loaded;
   }
 
+  /** Why no member can use it, once that is known: calls that have it are not made then, on any member. */
+  get refusal(): ChoraleError | undefined {
+    return this.#refusal;
+  }
+
   get isSettled(): boolean {
-    return this.#loaded !== undefined;
+    return this.#loaded !== undefined || this.#refusal !== undefined;
   }
 
   /** Whether a call that needs it may take its turn. */
@@ -51,33 +60,43 @@ export class EpilogueSlot {
 
   get #mayLoad(): boolean {
     const { device, isBusy } = this.#owner;
-    return this.isSettled || LoneEpilogue.isLoaded(device, this.#dtype, this.#kernel) || !isBusy();
+    return (
+      this.isSettled || this.#own !== undefined || LoneEpilogue.isLoaded(device, this.#dtype, this.#kernel) || !isBusy()
+    );
   }
 
   /**
    * Loads the kernel, if no member would have to wait for other groups.
-   * @returns whether the call goes on, on all members alike
-   * @throws what kept this member from loading it, UnsupportedError where another one could not: on all members
+   * @returns whether the call goes on, on all members alike: to its refusal, where one of them could not load it
+   * @throws the group's failure
    */
   open(target: CallTarget): boolean {
     if (this.isSettled) return true;
     this.#isOffered = false;
-    const said = this.#owner.tell(Int32Array.of(this.#mayLoad ? 1 : 0), target);
-    if (said.some(([may]) => may !== 1)) return false;
-    let failure: { readonly error: unknown } | undefined;
-    try {
-      this.#loaded ??= new LoneEpilogue(this.#owner.device, this.#dtype, this.#kernel);
-    } catch (error) {
-      failure = { error };
-    }
-    const loaded = this.#owner.tell(Int32Array.of(failure === undefined ? 1 : 0), target);
-    if (failure !== undefined) throw failure.error;
-    const without = loaded.findIndex(([has]) => has !== 1);
-    if (without < 0) return true;
-    throw new UnsupportedError(this.#kernel.name, `rank ${without} of the group could not load its kernel`);
+    const { device, tell } = this.#owner;
+    const words = new Int32Array(SAID.words);
+    const mayLoad = this.#mayLoad;
+    if (!mayLoad) words[SAID.answer] = ANSWERS.early;
+    const load = () => {
+      this.#own ??= new LoneEpilogue(device, this.#dtype, this.#kernel);
+    };
+    const { said, refusal } = tellParts({
+      name: this.#kernel.name,
+      words,
+      make: mayLoad ? load : undefined,
+      tell: (told) => tell(told, target),
+    });
+    if (refusal === undefined && said.some((one) => one[SAID.answer] === ANSWERS.early)) return false;
+    if (refusal === undefined) this.#loaded = this.#own;
+    else this.#own?.close();
+    this.#own = undefined;
+    this.#refusal = refusal;
+    return true;
   }
 
   close(): void {
+    this.#own?.close();
+    this.#own = undefined;
     this.#loaded?.close();
     this.#loaded = undefined;
   }

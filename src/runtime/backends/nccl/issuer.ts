@@ -79,6 +79,7 @@ export class CallIssuer {
       const { call, arrival, kind, source, target, result, sizeBytes } = first;
       return this.push(partsOfCall(call, arrival, [kind], source, target, result, sizeBytes), deadline, op);
     }
+    const step = first?.call.step;
     const parts: EntryParts = {
       op: first?.op ?? "barrier",
       arrivals: calls.flatMap((one) => (one.pairs === undefined ? one.arrival : [one.arrival, ...one.pairs])),
@@ -89,6 +90,7 @@ export class CallIssuer {
       // Of several calls none has a plan.
       meets: first && meetingOf(first.call),
       reachesPeers: first?.call.plan?.reachesPeers === true,
+      ...(step !== undefined && { refusal: () => step.refusal }),
       value,
       members,
       finish,

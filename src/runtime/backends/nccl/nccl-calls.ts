@@ -2,7 +2,7 @@
  * From one operation to NCCL calls on a stream. Operations that this NCCL lacks are composed: variants with counts from
  * grouped broadcasts, reductions or sends, all-to-all, gather and scatter (native from 2.28.3) from sends and receives.
  */
-import { type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
+import { type ChoraleError, type DType, type NamedReduceOp, sizeOf } from "../../../core/index.ts";
 import { NCCL_DTYPE, NCCL_RESULT, type NcclLibrary } from "../../../foreign/nccl/index.ts";
 import type { CallEpilogue, WireOp } from "../../comm/index.ts";
 import type { CudaStream } from "../../device/index.ts";
@@ -35,6 +35,8 @@ export interface CallStep {
   readonly words: readonly bigint[];
   /** What one block must have of the result as a whole. */
   readonly unitBytes: number;
+  /** Why no member can make it, once that is known: the call before it is not made either. */
+  readonly refusal: ChoraleError | undefined;
   /** Puts it on the stream, as a kernel of its own. @param result address of what the call gave */
   launch(stream: CudaStream, result: number): void;
 }
@@ -137,8 +139,9 @@ export function inGroup({ api }: NcclLibrary, fn: () => number): number {
 /** Operations that NCCL makes of sends and receives, by itself or here. */
 const OF_PAIRS: ReadonlySet<WireOp> = new Set(["send", "recv", "all_to_all", "all_to_all_v", "gather", "scatter"]);
 
-/** Issues the call. Nothing is issued for a count of 0. @returns NCCL's first status that is not success, or success */
+/** Issues the call. Nothing is issued for a count of 0, nor for a call whose step is refused. @returns NCCL's first status that is not success, or success */
 export function issue(call: NcclCall, target: CallTarget): number {
+  if (call.step?.refusal !== undefined) return NCCL_RESULT.success;
   if (call.plan?.launch(call, target) === true) return NCCL_RESULT.success;
   const status = issueToNccl(call, target);
   const { step } = call;

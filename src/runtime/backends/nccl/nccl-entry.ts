@@ -100,8 +100,10 @@ function addExposures(allocation: Allocation, by: 1 | -1): void {
 
 /** What a call asks before it goes to the stream, or into a graph, if anything. */
 export function meetingOf(call: NcclCall): EntryParts["meets"] {
-  const { plan } = call;
-  return plan?.meets === undefined ? undefined : (isCaptured) => plan.meets?.(call, isCaptured) === true;
+  const { plan, step } = call;
+  if (plan?.meets === undefined) return undefined;
+  // What is refused is not made.
+  return (isCaptured) => step?.refusal !== undefined || plan.meets?.(call, isCaptured) === true;
 }
 
 /** How a communicator is made. */

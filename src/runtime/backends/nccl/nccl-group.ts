@@ -369,6 +369,8 @@ export class NcclGroup implements GroupDriver {
     const { op, staged } = prepared;
     for (const { finish } of staged) finish?.(false);
     for (const kind of kindsOf(prepared)) this.#checkWarm(kind, op);
+    const refusal = prepared.call.step?.refusal;
+    if (refusal !== undefined) throw refusal;
     if (prepared.scalar !== undefined && this.#context.size === 1) {
       throw new UnsupportedError(
         "preMulSum in a graph of a group of one",

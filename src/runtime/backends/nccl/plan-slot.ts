@@ -5,15 +5,12 @@
  */
 import { createHash } from "node:crypto";
 import type { ExecutionPlan } from "../../../authoring/plan/index.ts";
-import { ChoraleError, type DType, UnsupportedError } from "../../../core/index.ts";
+import { type ChoraleError, type DType, UnsupportedError } from "../../../core/index.ts";
 import type { GeneratedKernel, LoadedPlan } from "../../executor/cuda/internal.ts";
 import type { CallKind } from "../../progress/index.ts";
 import type { CallTarget } from "./nccl-calls.ts";
+import { ANSWERS, SAID, tellParts } from "./opening-words.ts";
 
-/** What a member says when it has its part, in words of 4 bytes: whether it has, of which kernel, where, and why not. */
-const SAID = { answer: 0, kernel: 1, note: 2, text: 24, words: 24 + 64 } as const;
-/** `early`: not while calls of other groups run on its device. `late`: nor has it any more patience. */
-const ANSWERS = { ready: 0, failed: 1, early: 2, late: 3 } as const;
 /** How long a call waits for a moment to open its plan before NCCL serves it, where NCCL can, ms. */
 const PATIENCE_MS = 50;
 /**
@@ -130,10 +127,15 @@ export class PlanSlot {
   open(target: CallTarget): boolean {
     if (this.isSettled) return true;
     this.#isOffered = false;
-    const { words, error } = this.#say();
-    const said = this.#owner.tell(words, target);
+    const { words, mayLoad } = this.#say();
+    const load = () => {
+      this.#own ??= this.#owner.load(this);
+      words.set(this.#own.describe(), SAID.note);
+    };
+    const tell = (told: Int32Array) => this.#owner.tell(told, target);
+    const { said, refusal: why } = tellParts({ name: this.#name, words, make: mayLoad ? load : undefined, tell });
     this.#owner.met();
-    const outcome = this.#decide(said, words, error);
+    const outcome = why ?? this.#decide(said, words);
     if (outcome === "early" || outcome === "late") return outcome === "late";
     const loaded = this.#own;
     this.#own = undefined;
@@ -143,39 +145,31 @@ export class PlanSlot {
       this.#smaller = undefined;
       return false;
     }
-    const refusal = outcome === "ready" ? this.#connect(loaded, said, target) : outcome;
+    const refusal = outcome === "ready" ? this.#connect(loaded, said, tell) : outcome;
     if (refusal === undefined && !this.#closed) this.#loaded = loaded;
     else {
       loaded?.close();
-      this.#refusal = refusal ?? new UnsupportedError(this.plan.name ?? "the plan", "its group was closed");
+      this.#refusal = refusal ?? new UnsupportedError(this.#name, "its group was closed");
     }
     return true;
   }
 
-  /** Makes this member's part, if that may be done now. @returns what it says of that, and why it could not */
-  #say(): { readonly words: Int32Array; readonly error: ChoraleError | undefined } {
-    const words = new Int32Array(SAID.words);
-    words[SAID.kernel] = createHash("sha256").update(this.kernel.source).digest().readInt32LE(0);
-    if (!this.#mayLoad) {
-      words[SAID.answer] = this.#isLate ? ANSWERS.late : ANSWERS.early;
-      return { words, error: undefined };
-    }
-    const error = attempt(words, () => {
-      this.#own ??= this.#owner.load(this);
-      words.set(this.#own.describe(), SAID.note);
-    });
-    return { words, error };
+  get #name(): string {
+    return this.plan.name ?? "the plan";
   }
 
-  /** What follows from what all members said: on all alike, but for the words of a refusal. */
-  #decide(
-    said: readonly Int32Array[],
-    own: Int32Array,
-    error: ChoraleError | undefined,
-  ): "ready" | "early" | "late" | ChoraleError {
+  /** What this member says, unless it fails, and whether it makes its part now. */
+  #say(): { readonly words: Int32Array; readonly mayLoad: boolean } {
+    const words = new Int32Array(SAID.words);
+    words[SAID.kernel] = createHash("sha256").update(this.kernel.source).digest().readInt32LE(0);
+    const mayLoad = this.#mayLoad;
+    if (!mayLoad) words[SAID.answer] = this.#isLate ? ANSWERS.late : ANSWERS.early;
+    return { words, mayLoad };
+  }
+
+  /** What follows from what all members said, none of which failed. */
+  #decide(said: readonly Int32Array[], own: Int32Array): "ready" | "early" | "late" | ChoraleError {
     const answers = said.map((words) => words[SAID.answer]);
-    const failed = answers.indexOf(ANSWERS.failed);
-    if (failed >= 0) return error ?? toldBy(failed, said[failed] as Int32Array, this.plan);
     const other = said.findIndex((words) => words[SAID.kernel] !== own[SAID.kernel]);
     if (other >= 0) {
       const what = `a plan of other choices than rank ${other}'s`;
@@ -191,12 +185,13 @@ export class PlanSlot {
   }
 
   /** Gives this member's part those of the others. @returns why one of them cannot use them: nobody launches then */
-  #connect(loaded: LoadedPlan | undefined, said: readonly Int32Array[], target: CallTarget): ChoraleError | undefined {
-    const words = new Int32Array(SAID.words);
-    const error = attempt(words, () => loaded?.connect(said.map((one) => one.slice(SAID.note, SAID.text))));
-    const again = this.#owner.tell(words, target);
-    const failed = again.findIndex((one) => one[SAID.answer] === ANSWERS.failed);
-    return failed < 0 ? undefined : (error ?? toldBy(failed, again[failed] as Int32Array, this.plan));
+  #connect(
+    loaded: LoadedPlan | undefined,
+    said: readonly Int32Array[],
+    tell: (words: Int32Array) => readonly Int32Array[],
+  ): ChoraleError | undefined {
+    const make = () => loaded?.connect(said.map((one) => one.slice(SAID.note, SAID.text)));
+    return tellParts({ name: this.#name, words: new Int32Array(SAID.words), make, tell }).refusal;
   }
 
   /** Ends launches on all members: see `LoadedPlan.abort`. */
@@ -212,25 +207,4 @@ export class PlanSlot {
     this.#loaded?.close();
     this.#loaded = undefined;
   }
-}
-
-/** Runs `fn`; what it throws goes into the words, for the others, and is returned. */
-function attempt(words: Int32Array, fn: () => void): ChoraleError | undefined {
-  try {
-    fn();
-    return undefined;
-  } catch (error) {
-    if (!(error instanceof ChoraleError)) throw error;
-    words[SAID.answer] = ANSWERS.failed;
-    const room = new Uint8Array(words.buffer, 4 * SAID.text);
-    new TextEncoder().encodeInto(error.message, room);
-    return error;
-  }
-}
-
-function toldBy(rank: number, words: Int32Array, plan: ExecutionPlan): ChoraleError {
-  const bytes = new Uint8Array(words.slice(SAID.text).buffer);
-  const end = bytes.indexOf(0);
-  const text = new TextDecoder().decode(bytes.subarray(0, end < 0 ? bytes.length : end));
-  return new UnsupportedError(plan.name ?? "the plan", `rank ${rank} cannot run it: ${text}`);
 }

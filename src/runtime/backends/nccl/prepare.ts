@@ -255,6 +255,9 @@ function stepOf(
   const call: CallStep = {
     words: given,
     unitBytes,
+    get refusal() {
+      return slot.refusal;
+    },
     launch: (stream, result) => {
       const { loaded } = slot;
       invariant(loaded !== undefined, "an epilogue is loaded before the first call that has it");
