@@ -1,11 +1,13 @@
 /** Agreement of two members of a group, far from its first call. */
 import { describe, expect, it } from "vitest";
+import { AbortedError, type MismatchError } from "../../core/index.ts";
 import { mixedRegistrations } from "../backends/nccl/registrations.ts";
 import { packCall } from "../comm/index.ts";
 import { controlBytes } from "../memory/control-layout.ts";
 import { ControlSegment } from "../memory/control-segment.ts";
 import { COLLECTIVE, COLLECTIVE_RING, LANE_RING } from "../memory/lanes.ts";
 import { Agreement } from "./agreement.ts";
+import { inOwnWords } from "./call-disagreement.ts";
 import { type Arrival, CallSequence } from "./call-sequence.ts";
 import { QueueEntry } from "./queue-entry.ts";
 import { QueuedWork, type WorkDriver } from "./queued-work.ts";
@@ -163,6 +165,25 @@ describe("what is published as a hash alone", () => {
     expect(first?.call).toMatch(new RegExp(` with ${other} \\(hash [0-9a-f]{8}\\)$`));
     expect(second?.call).toMatch(known);
     expect(second?.call.split("hash")[1]).not.toBe(first?.call.split("hash")[1]);
+  });
+
+  it("is put into words by the member whose it is, when the other one tells of it", () => {
+    const [a, b] = members(1);
+    const arrivalOf = (extras: Parameters<CallSequence["of"]>[3]) =>
+      new CallSequence(2).of("all_gather_v", "f32", 4, extras);
+    const mine = arrivalOf({ counts: [1, 3] });
+    const theirs = arrivalOf({ counts: [3, 1], algorithm: "nccl" });
+    expect(a.announce([theirs])).toBeUndefined();
+    const told = b.announce([mine]) as MismatchError;
+    expect(told.sides[0]?.call).toMatch(/ with other counts \(hash [0-9a-f]{8}\)$/);
+    const [first, second] = (inOwnWords(told, 0, [theirs]) as MismatchError).sides;
+    expect(first?.call).toMatch(/\) with algorithm nccl and counts \[3, 1\] \(hash [0-9a-f]{8}\)$/);
+    expect(second).toEqual(told.sides[1]);
+    // Whoever has told it has its own words there.
+    expect((inOwnWords(told, 1, [mine]) as MismatchError).sides).toEqual(told.sides);
+    expect((inOwnWords(told, 0, [mine]) as MismatchError).message).toBe(told.message);
+    const other = new AbortedError("no mismatch");
+    expect(inOwnWords(other, 0, [theirs])).toBe(other);
   });
 
   it("shows the lengths beyond 2^32 that differ", () => {

@@ -1,6 +1,7 @@
 /** How two members' calls differ, in words: for backends on call-queue.ts, and tcp. The calls themselves are told by describeWords of comm/. */
-import { MismatchError } from "../../core/index.ts";
+import { type ChoraleError, MismatchError } from "../../core/index.ts";
 import { describeWords, unpackCall } from "../comm/index.ts";
+import type { Arrival } from "./call-sequence.ts";
 
 /** The three words of a fingerprint (comm/call-fingerprint.ts). */
 interface PrintWords {
@@ -21,10 +22,13 @@ interface CallSide {
   readonly after?: string;
 }
 
+const textOfHash = ({ hash }: PrintWords) => ` (hash ${(hash >>> 0).toString(16).padStart(8, "0")})`;
+/** The end of a side of which another member knew only the hash. */
+const HASH_ALONE = /(?: with (?:another|other) [^(]*)? \(hash [0-9a-f]{8}\)$/;
+
 /** What a call has that its first two words do not say. */
-function inHash({ hash }: PrintWords, what: string | undefined): string {
-  const text = `hash ${(hash >>> 0).toString(16).padStart(8, "0")}`;
-  return what === undefined ? ` (${text})` : ` with ${what} (${text})`;
+function inHash(print: PrintWords, what: string | undefined): string {
+  return what === undefined ? textOfHash(print) : ` with ${what}${textOfHash(print)}`;
 }
 
 /** What distinguishes another member's call with the same two words; `undefined` where only its length can differ. */
@@ -49,4 +53,20 @@ export function disagreement(group: string, place: number, mine: CallSide, their
     { rank: theirs.rank, call: words(theirs) + rest[1] },
   ].sort((x, y) => x.rank - y.rank);
   return new MismatchError(`ranks of ${group} disagree on operation #${place}`, sides);
+}
+
+/**
+ * What another member has told, with this member's own call in words, of which that one knew only a hash.
+ * @param rank this member's, of the world
+ * @param arrivals its calls that have not ended
+ */
+export function inOwnWords(error: ChoraleError, rank: number, arrivals: readonly Arrival[]): ChoraleError {
+  if (!(error instanceof MismatchError)) return error;
+  const sides = error.sides.map((side) => {
+    const own = arrivals.find(({ print }) => side.rank === rank && side.call.endsWith(textOfHash(print)));
+    const words = own?.hashed?.();
+    if (own === undefined || words === undefined || side.call.includes(` with ${words} (`)) return side;
+    return { ...side, call: side.call.replace(HASH_ALONE, () => inHash(own.print, words)) };
+  });
+  return new MismatchError(error.message.split("\n")[0] ?? "", sides);
 }

@@ -4,8 +4,9 @@
  * their ends are noticed is up to the engine's own queue, which extends this one.
  */
 import { AbortedError, ChoraleError, MismatchError, type RankActivity } from "../../core/index.ts";
-import { type Failure, failureOf } from "../comm/index.ts";
+import { errorOf, type Failure, failureOf } from "../comm/index.ts";
 import { Agreement, type AgreementOptions } from "./agreement.ts";
+import { inOwnWords } from "./call-disagreement.ts";
 import { CallPublication } from "./call-publication.ts";
 import { CallRecorder, type CallTimer, wantsTimings } from "./call-recorder.ts";
 import { CallSequence } from "./call-sequence.ts";
@@ -191,6 +192,13 @@ export abstract class CallQueue<E extends QueueEntry, O extends CallQueueOptions
       this.fail(error);
       return undefined;
     }
+  }
+
+  /** The error of a failure that another member has told: to be asked before calls settle that it may be about. */
+  protected errorTold(failure: Failure): ChoraleError {
+    const { control, ranks } = this.options;
+    const arrivals = [...this.running, ...this.waiting].flatMap((entry) => entry.arrivals);
+    return inOwnWords(errorOf(failure), ranks[control.member] ?? -1, arrivals);
   }
 
   /** What the other members are told of a failure. */

@@ -5,7 +5,6 @@
  */
 import { overlaps } from "../../../collectives/index.ts";
 import { AbortedError } from "../../../core/index.ts";
-import { errorOf } from "../../comm/index.ts";
 import { COLLECTIVE, type GroupControl } from "../../memory/index.ts";
 import {
   type Arrival,
@@ -327,11 +326,12 @@ export class MpiQueue extends CallQueue<MpiEntry, MpiQueueOptions> {
   protected adopt(): void {
     const { failure } = this.options.control;
     if (failure === undefined || this.cause !== undefined || this.finishing) return;
+    const error = this.errorTold(failure);
     this.keepTurn();
     this.#open();
     this.pump();
     this.finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS.apart : FINISH_MS.together);
-    this.end(errorOf(failure));
+    this.end(error);
   }
 
   /** Makes the communicator if this rank's turn to do so is granted: the others may be in MPI with it already. */

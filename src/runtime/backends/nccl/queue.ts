@@ -5,7 +5,7 @@
  */
 import { AbortedError, type RankActivity } from "../../../core/index.ts";
 import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
-import { errorOf, type Failure, failureOf } from "../../comm/index.ts";
+import { type Failure, failureOf } from "../../comm/index.ts";
 import { type CallKind, CallQueue, FINISH_MS, mayOvertake, type QueuedWork } from "../../progress/index.ts";
 import { CommHandle } from "./comm-handle.ts";
 import { FirstCalls } from "./first-calls.ts";
@@ -159,10 +159,11 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   adopt(): void {
     const failure = this.options.control.failure;
     if (failure === undefined || this.cause !== undefined) return;
+    const error = this.errorTold(failure);
     this.pump();
     this.finishWhole(failure.code === "RANK_FAILED" ? FINISH_MS.apart : FINISH_MS.together);
     this.keepTurn();
-    this.end(errorOf(failure));
+    this.end(error);
   }
 
   /**
