@@ -19,6 +19,8 @@ const OLD = 2 ** 30;
 const NOT_AS_OLD = 2 ** 20;
 /** Launches that are remembered before somebody has to look which of them have ended. */
 const MANY_LAUNCHES = 1024;
+/** Launches that have ended before they are forgotten, all at once: a call that is awaited would make an array to forget one. */
+const ENDED_LAUNCHES = 64;
 
 /** A launch whose end was not seen yet: see `LaunchEnds`. */
 interface Launched {
@@ -123,7 +125,7 @@ export class Completion implements LaunchEnds {
       if (one.count > numEnded) break;
       ended = one.marker;
     }
-    if (this.#firstOpen === launches.length || this.#firstOpen > MANY_LAUNCHES) {
+    if (this.#firstOpen >= (this.#firstOpen === launches.length ? ENDED_LAUNCHES : MANY_LAUNCHES)) {
       launches.splice(0, this.#firstOpen);
       this.#firstOpen = 0;
     }

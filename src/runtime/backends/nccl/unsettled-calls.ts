@@ -82,7 +82,7 @@ export class UnsettledCalls {
   settle(count: number): void {
     const now = performance.now();
     if (count === 1) {
-      const entry = this.#calls.shift();
+      const entry = this.#calls.length === 1 ? this.#calls.pop() : this.#calls.shift();
       if (entry !== undefined) this.#settlement.settle(entry, now);
     } else for (const entry of this.#calls.splice(0, count)) this.#settlement.settle(entry, now);
     if (this.#calls.length === 0) this.#markedUpTo = this.numIssued;
