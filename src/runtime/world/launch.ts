@@ -5,6 +5,7 @@
 import { AbortedError, InvalidArgumentError, RankFailedError, traceOfCall } from "../../core/index.ts";
 import { checkRanks, type Isolation } from "../comm/index.ts";
 import { SECRET_VARIABLES, tlsFiles, tlsVariables } from "../rendezvous/index.ts";
+import { onFlightAsked } from "./asked-flight.ts";
 import { type BackendName, backendKind, DEFAULT_BACKEND, parseBackend } from "./backend-table.ts";
 import { CpuShares } from "./cpu-binding.ts";
 import { sendingFile } from "./function-origin.ts";
@@ -149,17 +150,23 @@ export async function runWorld<R, D>(
       ? new InvalidArgumentError("data", options.data, "a value that structuredClone can copy", { cause: error })
       : error;
   }
+  const world = supervisor;
+  const stopAsking = onFlightAsked(() => {
+    world.recordFlight();
+    remote?.askFlight();
+  });
   try {
-    const results = (await supervisor.finish()) as R[];
+    const results = (await world.finish()) as R[];
     await remote?.end();
     return results;
   } catch (error) {
     await remote?.end(worldEnd(error));
     throw error;
   } finally {
+    stopAsking();
     // Ranks that were started together end together.
-    for (const host of supervisor.reusable()) kind.startTogether === undefined ? giveBack(host) : host.terminate();
-    supervisor.close();
+    for (const host of world.reusable()) kind.startTogether === undefined ? giveBack(host) : host.terminate();
+    world.close();
   }
 }
 

@@ -14,6 +14,7 @@ import {
 } from "../../core/index.ts";
 import { type BackendKind, type HostHandle, type HostMirror, runningTime } from "../comm/index.ts";
 import { knock, type PeerSocket } from "../rendezvous/index.ts";
+import { onFlightAsked } from "./asked-flight.ts";
 import type { FromRank, Job, Place } from "./messages.ts";
 import { NodeLink, type NodeMessage, type WorldEnd } from "./node-link.ts";
 import { IS_TAKEN, introductionOf, type NodePlan, sayWhenLong } from "./node-options.ts";
@@ -143,6 +144,12 @@ class Agent {
     this.#leave(new AbortedError(reason));
   }
 
+  /** Writes what this host's ranks did last. */
+  recordFlight(): void {
+    const handle = this.#handle;
+    if (handle !== undefined) recordFlight(() => this.#spec.kind.readFlight(handle), handle.generation);
+  }
+
   #receive(message: NodeMessage): void {
     if (this.#isEnding) return;
     switch (message.kind) {
@@ -160,6 +167,10 @@ class Agent {
         return;
       case "wants-flight":
         this.#sendsFlight = true;
+        return;
+      case "asks-flight":
+        if (this.#handle !== undefined)
+          this.#link.send({ kind: "flight", dump: this.#spec.kind.readFlight(this.#handle), isAsked: true });
         return;
       case "ended":
         this.#ended(message.failure);
@@ -275,9 +286,7 @@ class Agent {
   #end(error?: Error): void {
     this.#isEnding = true;
     this.#link.close();
-    const { kind } = this.#spec;
-    const handle = this.#handle;
-    if (error !== undefined && handle !== undefined) recordFlight(() => kind.readFlight(handle), handle.generation);
+    if (error !== undefined) this.recordFlight();
     const finish = () => {
       clearTimeout(timer);
       this.#release();
@@ -313,14 +322,17 @@ export async function serveNode(spec: AgentSpec): Promise<void> {
   const { plan, signal } = spec;
   const socket = await reachFirst(plan, signal);
   let onAbort = () => {};
+  let stopAsking = () => {};
   try {
     await new Promise<void>((resolve, reject) => {
       const agent = new Agent(spec, socket, (error) => (error === undefined ? resolve() : reject(error)));
+      stopAsking = onFlightAsked(() => agent.recordFlight());
       onAbort = () => agent.abort(String(signal?.reason));
       signal?.addEventListener("abort", onAbort);
       if (signal?.aborted) onAbort();
     });
   } finally {
     signal?.removeEventListener("abort", onAbort);
+    stopAsking();
   }
 }

@@ -26,7 +26,9 @@ export type NodeMessage =
   | { readonly kind: "leaving"; readonly reason: string }
   /** The first host writes flight files: the others are to send theirs when a generation fails, and do. */
   | { readonly kind: "wants-flight" }
-  | { readonly kind: "flight"; readonly dump: FlightDump }
+  /** They are to send theirs now: a person has asked for it. */
+  | { readonly kind: "asks-flight" }
+  | { readonly kind: "flight"; readonly dump: FlightDump; readonly isAsked?: true }
   /** For the part of the backend that the hosts of a generation have each (`HostMirror`). */
   | { readonly kind: "mirror"; readonly generation: number; readonly message: object }
   | { readonly kind: "beat" };

@@ -88,6 +88,8 @@ class RemoteNode {
   #numRanks: number | undefined;
   /** The last generation of which it sent a flight dump. */
   #flightOf = 0;
+  /** Dumps that it was asked for and has not sent. */
+  #numAsked = 0;
   /** Called when its last dump is here, or will not come. */
   #heardLast: (() => void) | undefined;
   #lost: string | undefined;
@@ -144,6 +146,11 @@ class RemoteNode {
     this.#link.send(message);
   }
 
+  askFlight(): void {
+    this.#numAsked++;
+    this.#link.send({ kind: "asks-flight" });
+  }
+
   /** The message as it may be sent in the clear. */
   published(message: ToRank): ToRank {
     if (message.kind === "run") return { ...message, job: this.#publish(message.job) };
@@ -182,6 +189,11 @@ class RemoteNode {
     } else if (message.kind === "flight") {
       const { dump } = message;
       const generation = Number.isSafeInteger(dump?.generation) ? dump.generation : 0;
+      if (message.isAsked === true) {
+        if (this.#numAsked > 0) recordFlight(() => dump, generation, [], `-host${this.node}`);
+        this.#numAsked = Math.max(0, this.#numAsked - 1);
+        return;
+      }
       // One for each generation: its number stands in a file's name.
       if (generation <= this.#flightOf) return;
       this.#flightOf = generation;
@@ -266,6 +278,11 @@ export class RemoteNodes implements ElasticHosts, MirrorWay {
     const message = `with it the world would have ${numRanks} ranks, and at most ${MAX_HOST_RANKS} can be`;
     void node.end({ error: { name: "Error", message, stack: "" }, generation: 0 });
     this.#nodes.delete(node.node);
+  }
+
+  /** Asks them for what their ranks did last, which is written here. */
+  askFlight(): void {
+    for (const node of this.#here()) node.askFlight();
   }
 
   /** Starts the ranks of hosts that have none, in the order of hosts. @throws UnavailableError when a host is gone already */

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { withoutNotices } from "../../../test/helpers/notices.ts";
+import { scratchFolder } from "../../../test/helpers/scratch.ts";
 import { freePort } from "../../../test/support/free-port.mjs";
 import {
   AbortedError,
@@ -60,6 +61,51 @@ async function world(ranks: readonly [number, number], run: LaunchOptions<unknow
 }
 
 describe.skipIf(process.platform !== "linux")("a world of two hosts", () => {
+  it("writes what all ranks did last when a person asks, and goes on", { timeout: 60_000 }, async () => {
+    const own = scratchFolder("asked-flight");
+    const dumps = join(own, "dumps");
+    vi.stubEnv("CHORALE_FLIGHT_DIR", dumps);
+    const go = join(own, "go");
+    const ask = async () => {
+      process.kill(process.pid, "SIGUSR2");
+      // Both launchers are this process: host 0 writes its own and what host 1 sends, and host 1 its own.
+      await vi.waitFor(
+        () => expect(readdirSync(dumps).filter((name) => name.endsWith(".json"))).toHaveLength(3),
+        20_000,
+      );
+      writeFileSync(go, "");
+    };
+    let asked: Promise<void> | undefined;
+    const { settled } = await world(
+      [1, 1],
+      async (world, data) => {
+        const { existsSync } = await import("node:fs");
+        await world.comm.barrier();
+        while (world.rank === 1 && !existsSync(data as string)) await new Promise((resolve) => setTimeout(resolve, 5));
+        const work = world.comm.allReduce(Float32Array.of(1));
+        if (world.rank === 0) console.log("waits");
+        return (await work).data[0];
+      },
+      {
+        data: go,
+        onOutput: ({ text }) => {
+          if (text === "waits") asked ??= ask();
+        },
+      },
+    );
+    await asked;
+    vi.stubEnv("CHORALE_FLIGHT_DIR", "");
+    expect(settled[0]).toEqual({ status: "fulfilled", value: [2, 2] });
+    const names = readdirSync(dumps);
+    const read = (name: string): FlightDump => JSON.parse(readFileSync(join(dumps, name), "utf8"));
+    const lastOf = ({ ranks }: FlightDump, rank: number) => ranks.find((one) => one.rank === rank)?.entries.at(-1);
+    const sent = names.filter((name) => name.endsWith("-host1.json")).map(read);
+    expect(sent.map((dump) => lastOf(dump, 1)?.op)).toEqual(["barrier"]);
+    const waiting = names.map(read).flatMap((dump) => lastOf(dump, 0) ?? []);
+    expect(waiting.map(({ op, state }) => [op, state === "done"])).toEqual([["all_reduce", false]]);
+    expect(process.listenerCount("SIGUSR2")).toBe(0);
+  });
+
   it("numbers ranks over hosts, moves data between them, and keeps its secret", { timeout: 60_000 }, async () => {
     const { settled, lines } = await world([1, 2], async (world) => {
       const x = world.tensor("f32", [3]);

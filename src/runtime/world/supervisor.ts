@@ -25,6 +25,7 @@ import { RestartBudget, rebuildTerms } from "./restart-policy.ts";
 import { SurvivorDeadline } from "./survivor-deadline.ts";
 import { Timers } from "./timers.ts";
 import type { WorldSpec } from "./world-spec.ts";
+import { recordFlight } from "./write-flight-file.ts";
 
 /** How long the survivors of a failure may clean up before they are ended, ms. */
 export const DEFAULT_GRACE_MS = 2_000;
@@ -473,6 +474,13 @@ export class Supervisor {
     this.#alive.delete(member);
     member.host.flush();
     this.#look();
+  }
+
+  /** Writes what the ranks of the present generation did last, as often as it is asked. */
+  recordFlight(): void {
+    const { shared, number: generation, failures } = this.#current;
+    const path = recordFlight(() => shared.readFlight(), generation, failures);
+    if (path !== undefined) this.#emit({ kind: "flight-recorded", generation, path });
   }
 
   /** Reads what the ranks did last. @returns writes it down: the survivors are told first, for a disk may be slow */
