@@ -5,6 +5,7 @@ import { parseBackendOptions } from "../../runtime/world/index.ts";
 import { benchProgram, type ProgramRow, programFooter, programHeader, programRow } from "../bench/index.ts";
 import { programOperation } from "../bench/internal.ts";
 import { DEFAULT_SIZES, type Flags, redop } from "./bench-flags.ts";
+import { counted } from "./counted.ts";
 import { EXIT } from "./exit-codes.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadPlan } from "./program-file.ts";
@@ -33,7 +34,7 @@ export async function benchFile(file: string, flags: Flags): Promise<number> {
   const dtype = parseDType(flags.dtype, "--dtype");
   const sizes = sizesOf(flags, DEFAULT_SIZES, { op: programOperation(plan), ranks, dtype });
   const name = printableLine(plan.name ?? file);
-  const label = `# chorale bench ${name}: ${plan.collective.operation}${plan.collective.inPlace ? " in place" : ""}, ${ranks} ranks, backend ${backend}, ${flags.drive ?? "wait"}, ${availableParallelism()} cores`;
+  const label = `# chorale bench ${name}: ${plan.collective.operation}${plan.collective.inPlace ? " in place" : ""}, ${counted(ranks, "rank")}, backend ${backend}, ${flags.drive ?? "wait"}, ${availableParallelism()} cores`;
   let isHeaded = false;
   const show = (lines: readonly string[]) => {
     if (flags.json) return;

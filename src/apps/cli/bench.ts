@@ -31,8 +31,9 @@ import {
   tableRow,
 } from "../bench/index.ts";
 import { DEFAULT_SIZES, type Flags, MOST_UNASKED, redop } from "./bench-flags.ts";
+import { counted } from "./counted.ts";
 import { EXIT } from "./exit-codes.ts";
-import { addHostOptions, MEASURED_HOSTS, measuredHosts } from "./host-options.ts";
+import { addHostOptions, measuredHosts, measuredHostsHelp } from "./host-options.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { sizesOf } from "./size-options.ts";
@@ -84,13 +85,13 @@ export function configure(command: Command, exit: (code: number) => void): void 
     )
     .option(
       "--algorithm <name>",
-      "what serves the calls in place of the choice by size (threads): NAME[*INSTANCES][/CHUNKS]",
+      "what serves the calls in place of the choice by size: NAME[*INSTANCES][/CHUNKS], on devices also @SHAPE",
     )
     .option("--arg <name=value>", "argument of the program; numRanks is -n's by default", collect)
     .option("--check", "check the results and print the number of wrong elements")
     .option("--json", "print one JSON document");
   addHostOptions(command)
-    .addHelpText("after", MEASURED_HOSTS.replaceAll("CMD", "chorale bench all_reduce --backend tcp"))
+    .addHelpText("after", measuredHostsHelp("chorale bench all_reduce --backend tcp", "tcp or nccl"))
     .action(async (operation: string, flags: Flags) => exit(await run(operation, flags)));
 }
 
@@ -175,7 +176,7 @@ async function measure(options: BenchOptions, flags: Flags): Promise<BenchRow[]>
   const graph = graphCalls > 0 ? `, graphs of ${graphCalls} calls` : "";
   const how = options.drive ?? (await defaultDrive(backend));
   const each = options.isolation === "process" ? " in processes" : "";
-  const label = `# chorale bench ${op}: ${ranks} ranks${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
+  const label = `# chorale bench ${op}: ${counted(ranks, "rank")}${each}, backend ${backend}, ${how}${graph}, ${availableParallelism()} cores`;
   const { usesDevices } = await backendKind(backend);
   let measured = 0;
   let isHeaded = false;

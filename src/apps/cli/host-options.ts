@@ -5,14 +5,11 @@ import type { HostRange, NodesOptions } from "../../runtime/world/index.ts";
 import { type HostFlags, hostsOf } from "./launch-hosts.ts";
 import { seconds } from "./option-readers.ts";
 
-/** Adds them. */
-export function addHostOptions(command: Command): Command {
+/** Adds them. @param isElastic the number of hosts may be a range */
+export function addHostOptions(command: Command, isElastic = false): Command {
+  const range = isElastic ? ", MIN:MAX of them," : "";
   return command
-    .option(
-      "--nnodes <n>",
-      "number of hosts, MIN:MAX of them, or env: what Slurm, Open MPI, MPICH or Kubeflow says",
-      parseNodes,
-    )
+    .option("--nnodes <n>", `number of hosts${range} or env: what Slurm, Open MPI, MPICH or Kubeflow says`, parseNodes)
     .option("--node-rank <r>", "number of this host, from 0, or env (of a Kubernetes indexed Job too)", parseNodeRank)
     .option(
       "--rdzv <host:port>",
@@ -23,11 +20,11 @@ export function addHostOptions(command: Command): Command {
 }
 
 /** What `--help` says of a command that measures on several hosts. */
-export const MEASURED_HOSTS = `
-Several hosts (--backend tcp or nccl): the same command on each, with its own --node-rank and the same -n, the ranks of one host; the hosts
-know each other by CHORALE_SECRET, as with chorale launch. Host 0 decides what is measured, and prints it:
-  host 0: CMD -n 4 --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517
-  host 1: CMD -n 4 --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517`;
+export const measuredHostsHelp = (command: string, backends: string): string => `
+Several hosts (--backend ${backends}): the same command on each, with its own --node-rank and the same -n, the ranks of
+one host; the hosts know each other by CHORALE_SECRET, as with chorale launch. Host 0 decides what is measured, and prints it:
+  host 0: ${command} -n 4 --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29517
+  host 1: ${command} -n 4 --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29517`;
 
 export interface MeasuredHosts {
   /** Ranks of all hosts. */

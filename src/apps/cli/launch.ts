@@ -111,7 +111,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
       "an option of the backend, as in launch()'s backendOptions (nccl: devices=[0,2] flightTimings=true ...)",
       collect,
     );
-  addHostOptions(command)
+  addHostOptions(command, true)
     .option(
       "--last-call <seconds>",
       "with MIN:MAX hosts: how long to wait for more once MIN have come (10)",

@@ -16,7 +16,7 @@ import { formatSize, InvalidArgumentError } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { readJsonFile } from "../../foreign/formats/index.ts";
 import type { Inventory } from "../../machine/topology/index.ts";
-import { addHostOptions, MEASURED_HOSTS } from "./host-options.ts";
+import { addHostOptions, measuredHostsHelp } from "./host-options.ts";
 import { collect, factor, whole } from "./option-readers.ts";
 import { print, printJson, showProgress } from "./output.ts";
 import { loadParameters, loadTopology } from "./sim-input.ts";
@@ -84,7 +84,7 @@ export function configure(command: Command, exit: (code: number) => void): void 
     .option("-o, --output <file>", "write the constants, for `chorale sim --params`")
     .option("--json", "print one JSON document");
   addHostOptions(command)
-    .addHelpText("after", MEASURED_HOSTS.replaceAll("CMD", "chorale tune all_reduce --backend tcp"))
+    .addHelpText("after", measuredHostsHelp("chorale tune all_reduce --backend tcp", "tcp"))
     .action(async (operation: string | undefined, flags: Flags & TuneHereFlags) => {
       const { fit, topology } = flags;
       if (fit !== undefined && topology !== undefined) exit(await run(operation, { ...flags, fit, topology }));

@@ -98,7 +98,7 @@ export function listenSecurely({ host, port, rules, tls }: PortOptions, listener
     if (strangers.size > maxStrangers && oldest !== undefined)
       refuse(...oldest, "had not shown a certificate yet, and made room for another");
     const silent = afterRunning(SILENCE_MS, () => {
-      listener.refused(`${stranger.name} said nothing: it uses no TLS, or is no peer`);
+      listener.refused(`${stranger.name} said nothing: it uses no TLS, or is not a peer`);
       strangers.delete(path);
       socket.end(PLAIN_HINT, () => socket.destroySoon());
     });
@@ -111,7 +111,7 @@ export function listenSecurely({ host, port, rules, tls }: PortOptions, listener
       silent.cancel();
       const first = socket.read() as Buffer | null;
       if (first === null) socket.destroy();
-      else if (first[0] !== TLS_HANDSHAKE) refuse(path, stranger, "uses no TLS, or is no peer");
+      else if (first[0] !== TLS_HANDSHAKE) refuse(path, stranger, "uses no TLS, or is not a peer");
       else {
         socket.unshift(first);
         secure.emit("connection", socket);
@@ -137,7 +137,7 @@ export function describeTlsError(error: NodeJS.ErrnoException): string {
   // OpenSSL's own text tells of its source files.
   const message = /^ERR_SSL|:error:/.test(`${code}${error.message}`) ? "its signature is wrong" : error.message;
   if (/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|BAD_RECORD_TYPE|UNEXPECTED_MESSAGE/.test(code)) {
-    return "uses no TLS, or is no peer";
+    return "uses no TLS, or is not a peer";
   }
   if (code === "ECONNRESET") return LEFT;
   if (code === "ERR_TLS_HANDSHAKE_TIMEOUT") return `did not end the TLS handshake within ${HANDSHAKE_MS / 1000} s`;

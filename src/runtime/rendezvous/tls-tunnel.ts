@@ -126,7 +126,7 @@ class Tunnel implements SocketTransport {
         message.isTls === true
           ? new InvalidArgumentError(
               "TLS",
-              described(reason),
+              described(`refused: ${reason}`),
               "peers that all use TLS, with certificates that the same CA has signed",
             )
           : Object.assign(new Error(reason), code === undefined ? {} : { code });

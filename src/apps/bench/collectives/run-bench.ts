@@ -44,7 +44,7 @@ export interface BenchOptions {
   readonly warmup?: number;
   /** Captures so many calls in a graph and times its replay; nccl only. */
   readonly graphCalls?: number;
-  /** What serves the calls in place of the choice by size: `NAME[*INSTANCES][/CHUNKS]`. On backends that choose: threads. */
+  /** What serves the calls in place of the choice by size: `NAME[*INSTANCES][/CHUNKS]`. On backends that choose: threads, shm, tcp, cuda. */
   readonly algorithm?: string;
   readonly check?: boolean;
   readonly inPlace?: boolean;
