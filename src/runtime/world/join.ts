@@ -15,6 +15,8 @@ const DEADLINE_OF_LAUNCHER =
   "nothing in a rank of chorale launch or launch(): its deadline is --backend-option timeoutMs=MS, or backendOptions: { timeoutMs }";
 /** Set once this thread's program has asked for its world. */
 const ASKED = Symbol.for("chorale.world.asked");
+/** Whom to tell of that. */
+const ON_ASKED = Symbol.for("chorale.world.onAsked");
 /** `launched`: not a world of one that nobody started; `ours`: by our launcher, which has said the deadline of its waits. */
 interface Offered {
   readonly world: World;
@@ -23,6 +25,7 @@ interface Offered {
 }
 type Slot = {
   [ASKED]?: boolean;
+  [ON_ASKED]?: (() => void) | undefined;
   [SLOT]?: Offered | undefined;
   [JOINING]?: Promise<World> | undefined;
 };
@@ -35,6 +38,11 @@ export function offerWorld(world: World | undefined): void {
 /** Whether the program of this thread has called `joinWorld()`. */
 export function hasJoined(): boolean {
   return (globalThis as Slot)[ASKED] === true;
+}
+
+/** For the launcher's workers: calls `listener` when the program of this thread calls `joinWorld()`; undefined for nobody. */
+export function onJoining(listener: (() => void) | undefined): void {
+  (globalThis as Slot)[ON_ASKED] = listener;
 }
 
 export interface JoinOptions {
@@ -73,6 +81,7 @@ export async function joinWorld(options: JoinOptions = {}): Promise<World> {
   checkMs("timeoutMs", options.timeoutMs, 1);
   const slot = globalThis as Slot;
   slot[ASKED] = true;
+  slot[ON_ASKED]?.();
   const offered = slot[SLOT];
   if (offered?.ours === true && options.timeoutMs !== undefined)
     throw new InvalidArgumentError("timeoutMs", options.timeoutMs, DEADLINE_OF_LAUNCHER);

@@ -4,11 +4,11 @@
  * backend's shared memory too, because the launcher's thread may be busy.
  */
 import { StringDecoder } from "node:string_decoder";
-import { InvalidArgumentError, show, Tensor } from "../../core/index.ts";
+import { AbortedError, InvalidArgumentError, show, Tensor } from "../../core/index.ts";
 import { described } from "../../core/internal.ts";
 import { checkCarried, reportUnseenAtExit } from "../comm/index.ts";
 import { ignoreDebugSignal } from "./debug-signal.ts";
-import { hasJoined } from "./join.ts";
+import { hasJoined, onJoining } from "./join.ts";
 import type { FromRank, Job, ToRank } from "./messages.ts";
 import type { OutputStream } from "./output.ts";
 import { reportChildren } from "./rank-children.ts";
@@ -57,7 +57,7 @@ async function run(job: Job): Promise<void> {
     const world = await rank.open();
     // For the user's files, not for those of chorale that are loaded by now: reading their maps takes longer than they do.
     process.setSourceMapsEnabled(true);
-    const main = defaultExport((await import(job.module.url)) as { default?: unknown }, job.module.isCommonJs);
+    const main = defaultExport(await importProgram(rank, job), job.module.isCommonJs);
     if (typeof main !== "function") {
       if (job.reused || main !== undefined) {
         throw new InvalidArgumentError(
@@ -81,6 +81,35 @@ async function run(job: Job): Promise<void> {
     process.exit(1);
   } finally {
     if (!job.reused) link.unref();
+  }
+}
+
+/**
+ * Imports the program. Until that has asked for its world it can wait for nothing of chorale's: the link lets the rank end then, as
+ * Node ends a program whose top-level await nothing can settle any more. From `joinWorld()` on it may wait for what keeps nothing alive.
+ */
+async function importProgram(rank: RankSession, { reused, module }: Job): Promise<{ default?: unknown }> {
+  if (reused) return await import(module.url);
+  const isOver = () => {
+    rank.fail(
+      new AbortedError(
+        "the program never settles: its top-level await waits for a promise that nothing is left to resolve",
+      ),
+    );
+    process.exit(1);
+  };
+  const stay = () => {
+    process.off("beforeExit", isOver);
+    link.ref();
+  };
+  process.once("beforeExit", isOver);
+  onJoining(stay);
+  if (!hasJoined()) link.unref();
+  try {
+    return await import(module.url);
+  } finally {
+    onJoining(undefined);
+    stay();
   }
 }
 

@@ -136,6 +136,16 @@ describe("launch", () => {
     );
   });
 
+  it.each(["thread", "process"] as const)(
+    "says at once that a rank, a %s, waits for what nothing resolves",
+    async (isolation) => {
+      const module = new URL("never-settles.ts", ranksFolder);
+      const backend = isolation === "thread" ? "threads" : "tcp";
+      const error = await launch({ ranks: 2, module, backend, isolation, timeoutMs: 50_000 }).catch((cause) => cause);
+      expect(error).toMatchObject({ rank: 1, cause: { message: expect.stringMatching(/the program never settles/) } });
+    },
+  );
+
   it("ends by a signal that comes while its module is still bundled", async () => {
     const controller = new AbortController();
     const lines: string[] = [];
