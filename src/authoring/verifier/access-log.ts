@@ -162,7 +162,7 @@ export class AccessLog {
     const { strandRank, opBase, plan, strandBase } = this.#geometry;
     const strand = this.#who.get(row, LANE) % strandRank.length;
     const id = this.#who.get(row, ID);
-    const op = opBase[strand]!.findLastIndex((first) => first <= id);
+    const op = lastAtMost(opBase[strand]!, id);
     const rank = strandRank[strand]!;
     const isLoop = plan.ranks[rank]!.strands[strand - strandBase[rank]!]!.ops[op]!.kind === "pipeline";
     return {
@@ -251,6 +251,21 @@ export class AccessLog {
   linkMore(link: number): readonly number[] | undefined {
     return this.#more.get(link);
   }
+}
+
+/**
+ * Index of the last of some rising numbers that is at most `value`, or -1. Of every cell of the outputs the writer is looked up: one by
+ * one that took the third power of a ring's ranks.
+ */
+export function lastAtMost(rising: readonly number[], value: number): number {
+  let low = 0;
+  let high = rising.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (rising[middle]! <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
 }
 
 /** Where an operation stands, for findings. */

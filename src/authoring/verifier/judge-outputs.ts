@@ -4,7 +4,7 @@
  */
 
 import type { SignalOp, WaitOp } from "../plan/index.ts";
-import { placeOfSite } from "./access-log.ts";
+import { lastAtMost, placeOfSite } from "./access-log.ts";
 import { type Geometry, placeOfCell } from "./cell-geometry.ts";
 import { checkBarrier, checkPromises, type Promises } from "./check-promises.ts";
 import { collectiveOperator, type Expectation, expectationOf } from "./expected-output.ts";
@@ -18,7 +18,7 @@ function refOfOp(geometry: Geometry, id: number): OpRef {
   const strand = geometry.opBase.findLastIndex((ops) => ops.length > 0 && ops[0]! <= id);
   const rank = geometry.strandRank[strand]!;
   const own = strand - geometry.strandBase[rank]!;
-  const op = geometry.opBase[strand]!.findLastIndex((first) => first <= id);
+  const op = lastAtMost(geometry.opBase[strand]!, id);
   const isLoop = geometry.plan.ranks[rank]!.strands[own]!.ops[op]!.kind === "pipeline";
   return opRef(geometry.plan, rank, own, op, isLoop ? id - geometry.opBase[strand]![op]! : undefined);
 }
