@@ -13,6 +13,7 @@ const HANDLE_BYTES = 64;
 const LAZY_PEER_ACCESS = 1;
 /** Words: size (2), offset or address (2), process (1), handle (16). */
 const NOTE_WORDS = 21;
+const NOTE = { place: 2, process: 4, handle: 5 } as const;
 
 /** Device memory of a peer as this thread can use it: an address for copies and kernels, and its bytes. */
 export interface PeerPiece {
@@ -54,7 +55,8 @@ export class PeerMemory implements Disposable {
   readonly #device: CudaDevice;
   readonly #interprocess: boolean;
   readonly #exported = new Map<bigint, Uint8Array>();
-  readonly #opened = new Map<string, bigint>();
+  /** Few: one a segment of each peer. `owner` has the words of a note from its process on. */
+  readonly #opened: { readonly owner: Int32Array; readonly address: bigint }[] = [];
   #closed = false;
 
   /**
@@ -134,12 +136,10 @@ export class PeerMemory implements Disposable {
     if (!(note instanceof Int32Array) || note.length < NOTE_WORDS) {
       throw new InvalidArgumentError("note", note, `the ${NOTE_WORDS} words that describe() gave`);
     }
-    const view = new DataView(note.buffer, note.byteOffset);
-    const sizeBytes = Number(view.getBigUint64(0, true));
-    const place = view.getBigUint64(8, true);
-    const handle = new Uint8Array(note.buffer, note.byteOffset + 20, HANDLE_BYTES);
-    const pid = view.getInt32(16, true);
-    if (handle.some((byte) => byte !== 0)) return { address: this.#open(handle, pid) + place, sizeBytes };
+    const sizeBytes = Number(wordsAt(note, 0));
+    const place = wordsAt(note, NOTE.place);
+    if (hasHandle(note)) return { address: this.#open(note) + place, sizeBytes };
+    const pid = note[NOTE.process];
     if (pid === process.pid) return { address: place, sizeBytes };
     throw new InvalidArgumentError("note", described(`an address of process ${pid}`), "one with an IPC handle");
   }
@@ -150,9 +150,9 @@ export class PeerMemory implements Disposable {
     this.#closed = true;
     this.#device.forget(this);
     if (this.#device.poison === undefined && !this.#device.closed) {
-      for (const address of this.#opened.values()) this.#device.call("cuIpcCloseMemHandle", "peer memory", address);
+      for (const { address } of this.#opened) this.#device.call("cuIpcCloseMemHandle", "peer memory", address);
     }
-    this.#opened.clear();
+    this.#opened.length = 0;
     this.#exported.clear();
   }
 
@@ -175,19 +175,31 @@ export class PeerMemory implements Disposable {
     return handle;
   }
 
-  #open(handle: Uint8Array, pid: number): bigint {
-    const key = `${pid}:${Buffer.from(handle).toString("hex")}`;
-    let address = this.#opened.get(key);
-    if (address === undefined) {
-      const out = new BigUint64Array(1);
-      this.#device.activate();
-      const status = this.#device.driver.openIpcHandle(out, { reserved: handle }, LAZY_PEER_ACCESS);
-      if (status !== CUDA_STATUS.success) throw this.#device.driver.error("cuIpcOpenMemHandle_v2", status);
-      address = out[0] ?? 0n;
-      this.#opened.set(key, address);
-    }
+  /** Looked up in calls that are to take microseconds: no key is made of the handle. */
+  #open(note: Int32Array): bigint {
+    for (const { owner, address } of this.#opened) if (isOwner(owner, note)) return address;
+    const owner = note.slice(NOTE.process, NOTE_WORDS);
+    const handle = new Uint8Array(owner.buffer, 4, HANDLE_BYTES);
+    const out = new BigUint64Array(1);
+    this.#device.activate();
+    const status = this.#device.driver.openIpcHandle(out, { reserved: handle }, LAZY_PEER_ACCESS);
+    if (status !== CUDA_STATUS.success) throw this.#device.driver.error("cuIpcOpenMemHandle_v2", status);
+    const address = out[0] ?? 0n;
+    this.#opened.push({ owner, address });
     return address;
   }
+}
+
+const wordsAt = (note: Int32Array, at: number) => (BigInt(note[at + 1]! >>> 0) << 32n) | BigInt(note[at]! >>> 0);
+
+function hasHandle(note: Int32Array): boolean {
+  for (let i = NOTE.handle; i < NOTE_WORDS; i++) if (note[i] !== 0) return true;
+  return false;
+}
+
+function isOwner(owner: Int32Array, note: Int32Array): boolean {
+  for (let i = NOTE.process; i < NOTE_WORDS; i++) if (owner[i - NOTE.process] !== note[i]) return false;
+  return true;
 }
 
 /**
