@@ -29,6 +29,10 @@ const place = (numRanks: number, topology = "own-cores"): ChoicePlace => ({
   topology,
   kernels,
 });
+const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
+/** The shipped choices of the cuda backend. */
+const onDevices = (numRanks: number, topology: string) =>
+  new Choices({ ...place(numRanks, topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
 const table = { backend: "threads", collective: "all_reduce", ranks: [2, 4] } as const;
 const document = (...tables: ChoiceDocument["tables"]): ChoiceDocument => ({
   schemaVersion: 1,
@@ -101,22 +105,39 @@ describe("choices", () => {
   ] as const)(
     "of two GPUs have for %s and %s of %d bytes %s",
     (how, collective, bytes, label, gpu: string = "nvidia-h200") => {
-      const topology = `${gpu} ${how}`;
-      const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
-      const choices = new Choices({ ...place(2, topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
-      expect(choices.choose(collective, "f32", bytes).served.label).toBe(label);
+      expect(onDevices(2, `${gpu} ${how}`).choose(collective, "f32", bytes).served.label).toBe(label);
+    },
+  );
+
+  it.each([
+    [2, "all_reduce", 2 ** 24, "streaming-all-reduce*100@512.unit64K", "two-phase-all-reduce*64@256"],
+    [2, "all_reduce", 2 ** 26, "streaming-all-reduce*66@512.unit128K", undefined],
+    [2, "all_gather", 2 ** 24, "staged-all-gather*88@512.unit64K", "streaming-all-gather*66@512"],
+    [2, "all_gather", 2 ** 26, "staged-all-gather*66@512.unit128K", "streaming-all-gather*66@512"],
+    [2, "all_gather", 2 ** 28, "direct-all-gather*16@copies.512", undefined],
+    [4, "all_reduce", 2 ** 24, "two-phase-packet-all-reduce*128@1024.sheets", "two-phase-push-all-reduce*128@256"],
+    [4, "all_reduce", 2 ** 26, "nccl", "two-phase-push-all-reduce*128@512.u8"],
+    [4, "all_reduce", 2 ** 28, "nccl", undefined],
+    [4, "all_gather", 2 ** 24, "packet-all-gather*128@512.lines", "one-pass-all-gather*128@256"],
+    [4, "reduce_scatter", 2 ** 26, "streaming-reduce-scatter*100@512.unit64K", "read-reduce-scatter*64@256.u8"],
+  ] as const)(
+    "of %d GPUs have for captured calls of processes, %s of %d bytes, beside %s %s",
+    (ranks, op, bytes, use, captured) => {
+      const found = onDevices(ranks, "nvidia-h200 processes").choose(op, "f32", bytes);
+      expect([found.served.label, found.captured?.served.label]).toEqual([use, captured]);
+      expect(onDevices(ranks, "nvidia-h200 threads").choose(op, "f32", bytes).captured).toBeUndefined();
     },
   );
 
   it.each(["threads", "processes"])("of devices name what the library has, ranks as %s", (how) => {
-    const nccl = Object.fromEntries(COLLECTIVE_NAMES.map((op) => [op, ["nccl"]])) as unknown as KernelNames;
     const tables = SHIPPED_CHOICES.tables.filter(({ topology }) => topology?.endsWith(` ${how}`));
     expect([...new Set(tables.map(({ ranks }) => ranks[0]))].sort()).toEqual([2, 4]);
     for (const { collective, ranks, topology = "", rows } of tables) {
-      const choices = new Choices({ ...place(ranks[0], topology), backend: "cuda", kernels: nccl }, [SHIPPED_CHOICES]);
-      for (const { fromBytes, use } of rows) {
+      const choices = onDevices(ranks[0], topology);
+      for (const { fromBytes, use, captured } of rows) {
         const found = choices.choose(collective, "f32", fromBytes);
-        expect([topology, ranks, found.served.label]).toEqual([topology, ranks, use]);
+        const labels = [found.served.label, found.captured?.served.label];
+        expect([topology, ranks, ...labels]).toEqual([topology, ranks, use, captured]);
       }
     }
   });
@@ -199,6 +220,57 @@ describe("choices", () => {
       "chorale select: broadcast of f32, 1 MiB, group world of 2 ranks on threads (own-cores): one-pass-broadcast, a plan, from 4 KiB; shipped 2026-11-29",
     ]);
     expect(choices.counts()).toEqual({ "all_reduce ring-all-reduce": 3, "all_reduce two-shot-kernel": 1 });
+  });
+
+  it("tell and count what serves captured calls beside the rest, and pass over a table that names what is no algorithm", () => {
+    const lines: string[] = [];
+    const of = (captured: string) => {
+      const rows = [
+        { fromBytes: 0, use: "nccl" },
+        { fromBytes: 4096, use: "packet-all-gather", captured },
+      ];
+      const own = document({ backend: "cuda", collective: "all_gather", ranks: [2, 2], rows });
+      const news = { passedOver: () => {}, selected: (line: string) => void lines.push(line) };
+      const at = { ...place(2, "gpu processes"), backend: "cuda", kernels: nccl };
+      return new Choices(at, [own, SHIPPED_CHOICES], news);
+    };
+    const choices = of("streaming-all-gather*8@512");
+    expect(choices.choose("all_gather", "f32", 4095).captured).toBeUndefined();
+    const found = choices.choose("all_gather", "f32", 4096);
+    expect(found.captured).toMatchObject({ fromBytes: 4096, toBytes: Number.POSITIVE_INFINITY, source: found.source });
+    found.calls += 2;
+    found.captured!.calls++;
+    expect(choices.counts()).toEqual({
+      "all_gather packet-all-gather": 2,
+      "all_gather streaming-all-gather*8@512": 1,
+    });
+    expect(lines.at(-1)).toMatch(
+      /: packet-all-gather, a plan, in graphs streaming-all-gather\*8@512, from 4 KiB; this-machine/,
+    );
+    for (const wrong of ["long-gone-all-gather", "ring-all-reduce"]) {
+      expect(of(wrong).choose("all_gather", "f32", 4096).served.label).toBe("nccl");
+    }
+  });
+
+  it.each([
+    ["must be a text", {}, 5],
+    ["must be absent: only cuda captures calls", { backend: "threads" }, "one-pass-all-gather"],
+    ["must be absent: runs of a program are served alike, captured or not", { program: "0123456789abcdef" }, "ring-x4"],
+    ["must differ from use, or be absent", {}, "packet-all-gather"],
+    ["must name an algorithm: calls of nccl connect ranks first, which only a direct call can", {}, "nccl"],
+    [/a name such as ring-all-reduce/, {}, "packet*0"],
+  ])("refuse a row's captured: %s", (problem, changes, captured) => {
+    const rows = [{ fromBytes: 0, use: "packet-all-gather", captured }];
+    const tables = [{ backend: "cuda", collective: "all_gather", ranks: [2, 2], rows, ...changes }];
+    const check = () => checkChoices({ ...document(), tables }, "file.json");
+    expect(check).toThrow(
+      expect.objectContaining({
+        code: "INVALID_FORMAT",
+        where: "file.json",
+        field: "choices.tables[0].rows[0].captured",
+      }),
+    );
+    expect(check).toThrow(problem);
   });
 
   it("warns, once, of words that CHORALE_LOG does not know", () => {

@@ -13,12 +13,17 @@ import { isServed, parseServed, SERVED_COLLECTIVES, type Served } from "./served
 
 export const CHOICES_SCHEMA_VERSION = 1;
 
+/** Backends whose calls go into graphs, and what serves calls there that is no algorithm. */
+const CAPTURING: ReadonlyMap<string, readonly string[]> = new Map([["cuda", ["nccl"]]]);
+
 export interface ChoiceRow {
   /** The first size that it serves, up to the next row: bytes of the larger of a rank's two buffers. */
   readonly fromBytes: number;
   /** `NAME[*INSTANCES][/CHUNKS]`: a kernel of the backend, or an algorithm. */
   readonly use: string;
-  /** What was measured at `fromBytes`. */
+  /** What serves captured calls, where that is another algorithm. All ranks of a group capture a call, or none. */
+  readonly captured?: string;
+  /** What was measured at `fromBytes`; of captured calls, where they are served by `captured`. */
   readonly timeUs?: number;
 }
 
@@ -88,6 +93,8 @@ export interface Choice {
   readonly toBytes: number;
   /** Whose table it is: `shipped 2026-11-28`, or `algorithm:` for a call that names it. */
   readonly source: string;
+  /** What serves the same sizes where calls are captured; absent: this one does. */
+  readonly captured?: Choice;
   /** Calls that it served. Whoever asks counts. */
   calls: number;
 }
@@ -97,7 +104,7 @@ export interface Choice {
  * @throws FormatError naming the field
  */
 export function checkChoices(value: unknown, where: string): ChoiceDocument {
-  const refuse = (field: string, problem: string) => new FormatError(where, problem, { field });
+  const refuse: Refuse = (field, problem) => new FormatError(where, problem, { field });
   const document = value as Partial<ChoiceDocument> | null;
   if (typeof document !== "object" || document === null) throw refuse("choices", "must be an object");
   if (document.schemaVersion !== CHOICES_SCHEMA_VERSION) {
@@ -133,20 +140,45 @@ export function checkChoices(value: unknown, where: string): ChoiceDocument {
       if (!isNext || (j === 0 && row?.fromBytes !== 0)) {
         throw refuse(`${at}.rows[${j}].fromBytes`, j === 0 ? "must be 0" : `must be above ${above}, the row before`);
       }
-      if (typeof row?.use !== "string") throw refuse(`${at}.rows[${j}].use`, "must be a text");
-      try {
-        parseServed(row.use, []);
-      } catch (error) {
-        throw refuse(`${at}.rows[${j}].use`, (error as Error).message);
-      }
+      checkUses(row ?? {}, table as ChoiceTable, `${at}.rows[${j}]`, refuse);
     });
   });
   if (document.plans !== undefined) checkStoredPlans(document.plans, refuse);
   return document as ChoiceDocument;
 }
 
+type Refuse = (field: string, problem: string) => FormatError;
+
+/** What a row says of direct and of captured calls. */
+function checkUses({ use, captured }: Partial<ChoiceRow>, table: ChoiceTable, at: string, refuse: Refuse): void {
+  const uses = captured === undefined ? { use } : { use, captured };
+  for (const [field, label] of Object.entries(uses)) {
+    if (typeof label !== "string") throw refuse(`${at}.${field}`, "must be a text");
+    try {
+      parseServed(label, []);
+    } catch (error) {
+      throw refuse(`${at}.${field}`, (error as Error).message);
+    }
+  }
+  if (captured === undefined) return;
+  const field = `${at}.captured`;
+  const kernels = CAPTURING.get(table.backend);
+  if (kernels === undefined) {
+    throw refuse(field, `must be absent: only ${[...CAPTURING.keys()].join(", ")} captures calls`);
+  }
+  if (table.program !== undefined)
+    throw refuse(field, "must be absent: runs of a program are served alike, captured or not");
+  if (captured === use) throw refuse(field, "must differ from use, or be absent");
+  if (kernels.includes(captured)) {
+    throw refuse(
+      field,
+      `must name an algorithm: calls of ${captured} connect ranks first, which only a direct call can`,
+    );
+  }
+}
+
 /** Names and what is needed to look a plan up; the verifier looks at the rest before the plan runs. */
-function checkStoredPlans(plans: unknown, refuse: (field: string, problem: string) => FormatError): void {
+function checkStoredPlans(plans: unknown, refuse: Refuse): void {
   if (typeof plans !== "object" || plans === null || Array.isArray(plans))
     throw refuse("choices.plans", "must be an object");
   for (const [name, stored] of Object.entries(plans as Record<string, Partial<StoredPlan> | null>)) {
@@ -292,7 +324,11 @@ export class Choices {
       if (calls > 0) counts[key] = (counts[key] ?? 0) + calls;
     };
     for (const [key, ranges] of this.#known) {
-      for (const range of ranges) add(`${key.slice(0, key.indexOf(" "))} ${range.served.label}`, range);
+      const what = key.slice(0, key.indexOf(" "));
+      for (const range of ranges) {
+        add(`${what} ${range.served.label}`, range);
+        if (range.captured !== undefined) add(`${what} ${range.captured.served.label}`, range.captured);
+      }
     }
     for (const [key, choice] of this.#forced) add(key, choice);
     return counts;
@@ -324,23 +360,26 @@ export class Choices {
       const table = tables.find((one) => this.#fits(one, collective, dtype, program));
       if (table === undefined) continue;
       const kernels = program === undefined ? this.#place.kernels[collective] : [AS_WRITTEN];
-      const rows = table.rows.map(({ fromBytes, use }) => ({ fromBytes, served: parseServed(use, kernels) }));
+      const rows = table.rows.map(({ fromBytes, use, captured }) => ({
+        fromBytes,
+        served: parseServed(use, kernels),
+        inGraphs: captured === undefined ? undefined : parseServed(captured, kernels),
+      }));
       // A file may name what another version had: then the next document serves, on all ranks alike.
       const { numRanks } = this.#place;
-      const unknown = rows.find(
-        ({ served }) => served.kind !== "kernel" && !isAlgorithmFor(served, collective, numRanks),
-      );
+      const unknown = rows
+        .flatMap(({ served, inGraphs }) => (inGraphs === undefined ? [served] : [served, inGraphs]))
+        .find((served) => served.kind !== "kernel" && !isAlgorithmFor(served, collective, numRanks));
       if (unknown !== undefined) {
-        this.#warn(`${source} ${date}`, collective, unknown.served.label);
+        this.#warn(`${source} ${date}`, collective, unknown.label);
         continue;
       }
-      return rows.map(({ fromBytes, served }, i) => ({
-        served,
-        fromBytes,
-        toBytes: rows[i + 1]?.fromBytes ?? Number.POSITIVE_INFINITY,
-        source: `${source} ${date}`,
-        calls: 0,
-      }));
+      return rows.map(({ fromBytes, served, inGraphs }, i) => {
+        const toBytes = rows[i + 1]?.fromBytes ?? Number.POSITIVE_INFINITY;
+        const common = { fromBytes, toBytes, source: `${source} ${date}` };
+        const captured = inGraphs && { ...common, served: inGraphs, calls: 0 };
+        return { ...common, served, ...(captured && { captured }), calls: 0 };
+      });
     }
     return undefined;
   }
@@ -359,11 +398,12 @@ export class Choices {
     if (this.#listener === undefined) return;
     this.#told.add(choice);
     const { backend, group, numRanks, topology } = this.#place;
-    const { fromBytes, toBytes, served, source } = choice;
+    const { fromBytes, toBytes, served, captured, source } = choice;
     const upTo = toBytes === Number.POSITIVE_INFINITY ? "" : ` to ${formatSize(toBytes)}`;
+    const inGraphs = captured === undefined ? "" : `in graphs ${captured.served.label}, `;
     this.#listener(
       `chorale select: ${collective} of ${dtype}, ${formatSize(sizeBytes)}, group ${group} of ${numRanks} ranks on ${backend} (${topology}): ` +
-        `${served.label}, a ${served.kind}, from ${formatSize(fromBytes)}${upTo}; ${source}`,
+        `${served.label}, a ${served.kind}, ${inGraphs}from ${formatSize(fromBytes)}${upTo}; ${source}`,
     );
   }
 }

@@ -7,8 +7,11 @@ import type { CollectiveName } from "../../collectives/index.ts";
 
 const [KI, MI] = [1024, 1024 ** 2];
 
-type Row = readonly [fromBytes: number, use: string];
-/** Small messages go the same way among threads and processes; large ones that reach other ranks' buffers were measured among threads. */
+type Row = readonly [fromBytes: number, use: string, captured?: string];
+/**
+ * Small messages go the same way among threads and processes. Large ones reach other ranks' buffers, which costs direct calls of processes
+ * more than it saves: they do so in graphs (cuda-captured-2026-11-29.md).
+ */
 interface ByIsolation {
   readonly both: readonly Row[];
   readonly threads: readonly Row[];
@@ -32,8 +35,11 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [128 * MI + 1, "nccl"],
     ],
     processes: [
-      [8 * MI + 1, "two-phase-packet-all-reduce*128@1024.sheets"],
-      [32 * MI + 1, "nccl"],
+      [6 * MI + 1, "two-phase-packet-all-reduce*128@288.sheets", "two-phase-push-all-reduce*128@256"],
+      [8 * MI + 1, "two-phase-packet-all-reduce*128@1024.sheets", "two-phase-push-all-reduce*128@256"],
+      [32 * MI + 1, "nccl", "two-phase-push-all-reduce*128@256"],
+      [40 * MI + 1, "nccl", "two-phase-push-all-reduce*128@512.u8"],
+      [128 * MI + 1, "nccl"],
     ],
   },
   all_gather: {
@@ -50,8 +56,11 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
       [96 * MI + 1, "one-pass-all-gather*132@1024"],
     ],
     processes: [
-      [8 * MI + 1, "packet-all-gather*128@512.lines"],
-      [32 * MI + 1, "staged-all-gather*66@512.unit64K"],
+      [6 * MI + 1, "packet-all-gather*128@512.sheets", "one-pass-all-gather*128@256"],
+      [8 * MI + 1, "packet-all-gather*128@512.lines", "one-pass-all-gather*128@256"],
+      [32 * MI + 1, "staged-all-gather*66@512.unit64K", "one-pass-all-gather*128@256"],
+      [40 * MI + 1, "staged-all-gather*66@512.unit64K"],
+      [96 * MI + 1, "staged-all-gather*66@512.unit64K", "one-pass-all-gather*132@1024"],
       [128 * MI + 1, "staged-all-gather*66@512.unit128K"],
       [256 * MI + 1, "nccl"],
     ],
@@ -70,7 +79,8 @@ export const FOUR_DEVICES: { readonly [C in CollectiveName]?: ByIsolation } = {
     ],
     processes: [
       [8 * MI + 1, "packet-reduce-scatter*256@512.lines"],
-      [32 * MI + 1, "streaming-reduce-scatter*100@512.unit64K"],
+      [24 * MI + 1, "packet-reduce-scatter*256@512.lines", "read-reduce-scatter*64@256.u8"],
+      [32 * MI + 1, "streaming-reduce-scatter*100@512.unit64K", "read-reduce-scatter*64@256.u8"],
       [128 * MI + 1, "nccl"],
     ],
   },

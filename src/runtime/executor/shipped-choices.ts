@@ -11,8 +11,8 @@ import { FOUR_DEVICES } from "./four-device-choices.ts";
 const ANY_RANKS = [1, 1 << 20] as const;
 
 /** Rows by first size. */
-const rows = (...list: readonly (readonly [fromBytes: number, use: string])[]) =>
-  list.map(([fromBytes, use]) => ({ fromBytes, use }));
+const rows = (...list: readonly (readonly [fromBytes: number, use: string, captured?: string])[]) =>
+  list.map(([fromBytes, use, captured]) => ({ fromBytes, use, ...(captured !== undefined && { captured }) }));
 const [KI, MI, GI] = [1024, 1024 ** 2, 1024 ** 3];
 
 const threadsKernel = (collective: CollectiveName) =>
@@ -74,7 +74,8 @@ type Rows = ReturnType<typeof rows>;
 /**
  * Two GPUs over NVLink, H200 and H100 alike: `node bench/cuda-backend.mjs`, bench/results/cuda-backend-2026-11-24.md and
  * cuda-run-ahead-2026-11-24.md. By copy engines above 128 MiB: cuda-copy-engines-2026-11-29.md, on H200s, and H100s copy as fast. Above the last size that was measured NCCL serves where a plan's scratch grows with the message,
- * and wherever a plan is not 1.03 times as fast.
+ * and wherever a plan is not 1.03 times as fast. Among processes a direct call waits until all have said where its buffers are, if
+ * a kernel reaches them, and a replay does not: so graphs have such kernels where they are faster (cuda-captured-2026-11-29.md).
  */
 const PAIR: readonly (readonly [how: "threads" | "processes", collective: string, rows: Rows])[] = [
   [
@@ -113,7 +114,7 @@ const PAIR: readonly (readonly [how: "threads" | "processes", collective: string
     "all_reduce",
     rows(
       ...ALL_REDUCE_PACKETS,
-      [6 * MI + 1, "streaming-all-reduce*100@512.unit64K"],
+      [6 * MI + 1, "streaming-all-reduce*100@512.unit64K", "two-phase-all-reduce*64@256"],
       [40 * MI + 1, "streaming-all-reduce*66@512.unit128K"],
       [128 * MI + 1, "streaming-all-reduce*66@512.unit256K"],
       [GI + 1, "nccl"],
@@ -124,8 +125,8 @@ const PAIR: readonly (readonly [how: "threads" | "processes", collective: string
     "all_gather",
     rows(
       ...packets("all-gather"),
-      [8 * MI + 1, "staged-all-gather*88@512.unit64K"],
-      [40 * MI + 1, "staged-all-gather*66@512.unit128K"],
+      [8 * MI + 1, "staged-all-gather*88@512.unit64K", "streaming-all-gather*66@512"],
+      [40 * MI + 1, "staged-all-gather*66@512.unit128K", "streaming-all-gather*66@512"],
       [128 * MI + 1, "direct-all-gather*16@copies.512"],
     ),
   ],

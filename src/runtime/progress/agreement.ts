@@ -1,5 +1,5 @@
 /** What the members of a group say they do: published in the control segment, compared by whoever comes later. */
-import type { MismatchError, RankActivity } from "../../core/index.ts";
+import { MismatchError, type RankActivity } from "../../core/index.ts";
 import { departed, describeWords, unpackCall, type WireOp } from "../comm/index.ts";
 import { COLLECTIVE, type Fingerprint, type GroupControl, type Lane, oppositeOf, ringOf } from "../memory/index.ts";
 import { disagreement } from "./call-disagreement.ts";
@@ -223,6 +223,32 @@ export class Agreement {
         throw departed(this.#ranks[member] ?? member, this.#generation, this.#group, `${op} #${work.seq}`);
       }
     }
+  }
+
+  /**
+   * The error for a member that has made a call which this one, having made all of its own, has not: it does not capture what this
+   * one does. @param hasCaptured whether a member has come to that call in a capture of its own
+   */
+  apartFromCapture(op: string, hasCaptured: (member: number) => boolean): MismatchError | undefined {
+    const control = this.#control;
+    const seq = control.issued(control.member, COLLECTIVE);
+    for (let member = 0; member < control.size; member++) {
+      // In this order: what a member captures before it makes a call is seen.
+      const isAhead = member !== control.member && control.issued(member, COLLECTIVE) > seq;
+      if (!isAhead || hasCaptured(member)) continue;
+      const theirs = control.read(member, COLLECTIVE, seq);
+      const direct = theirs === undefined ? "a later call" : describeWords(theirs.call, theirs.count >>> 0);
+      const sides = [
+        { rank: this.#ranks[control.member] ?? control.member, call: `${op} in a capture` },
+        { rank: this.#ranks[member] ?? member, call: `${direct}, not captured` },
+      ];
+      const problem = `ranks of ${this.#group} disagree: all of them capture a call, or none does`;
+      return new MismatchError(
+        problem,
+        sides.sort((x, y) => x.rank - y.rank),
+      );
+    }
+    return undefined;
   }
 
   /** Which members have issued the entry's calls, and what each did last. */

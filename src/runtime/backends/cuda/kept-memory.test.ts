@@ -159,4 +159,34 @@ describe.skipIf(!available)("memory that calls and graphs hold on stand-in devic
     });
     expect(seen).toEqual([true, true]);
   });
+
+  it("is taken for results of captured calls on their input, also where no memory is left over", {
+    timeout: 60_000,
+  }, async () => {
+    const seen = await launch({
+      ...worldOf(),
+      run: async (world) => {
+        const comm = world.comm as import("chorale/nccl").NcclCommunicator;
+        // More than what segments of other memory have left.
+        const part = 700_000;
+        const x = world.tensor("i32", [2 * part]);
+        const own = x.slice(world.rank * part, (world.rank + 1) * part);
+        const call = (group: Pick<typeof comm, "reduceScatter">) =>
+          group.reduceScatter(x, { output: own, algorithm: "streaming-reduce-scatter*2@32.unit64K" });
+        const fill = () => world.upload(x, new Int32Array(2 * part).fill(3 + world.rank));
+        fill();
+        await call(comm);
+        const graph = comm.capture((group) => void call(group));
+        fill();
+        await comm.replay(graph);
+        const got = world.download(own);
+        graph.close();
+        return [got[0], got[part - 1]];
+      },
+    });
+    expect(seen).toEqual([
+      [7, 7],
+      [7, 7],
+    ]);
+  });
 });

@@ -49,8 +49,13 @@ export class FirstCalls {
     if (!this.#agreement.complete(entry.arrivals)) return false;
     if (!this.#turnOfEntry(entry)) return false;
     this.#turnOf = entry;
-    for (const kind of entry.kinds) if (kind !== ALWAYS_COLD) this.#warm.add(kind);
+    this.connects(entry.kinds);
     return true;
+  }
+
+  /** Says that the call whose turn it is makes these kinds warm. */
+  connects(kinds: readonly CallKind[]): void {
+    for (const kind of kinds) if (kind !== ALWAYS_COLD) this.#warm.add(kind);
   }
 
   /** Says that NCCL has come back from a call. */

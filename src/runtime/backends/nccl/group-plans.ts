@@ -46,7 +46,7 @@ import { kindOf } from "./prepare.ts";
 import type { CommQueue } from "./queue.ts";
 import type { PlanOpenings } from "./queue-options.ts";
 import { ReusedMemory } from "./reused-memory.ts";
-import { classOf, type Range, rangesOf } from "./size-ranges.ts";
+import { classOf, type Range, rangesOf, servingIn } from "./size-ranges.ts";
 import type { SlotServing } from "./slot-serving.ts";
 import { ToldBuffers } from "./told-buffers.ts";
 
@@ -148,7 +148,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const key = epilogue === undefined ? call : `${call} ${epilogue.kernel.name}`;
     let ranges = this.#ranges.get(key);
     if (ranges === undefined) {
-      ranges = isServed(op) ? rangesOf(choices.ranges(op as CollectiveName, dtype)) : [];
+      ranges = isServed(op) ? rangesOf(choices.ranges(op as CollectiveName, dtype), epilogue !== undefined) : [];
       this.#ranges.set(key, ranges);
     }
     if (ranges.length === 0) return undefined;
@@ -158,9 +158,8 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       if (bytes < range.fromBytes || bytes >= range.toBytes) continue;
       const serving = epilogue && apartServing(range, size, epilogue, (label) => this.named(asked, label));
       if (serving !== undefined) return serving;
-      if (range.serving === null) range.choice.calls++;
-      if (range.serving === undefined) range.serving = this.#serve(range, asked) ?? null;
-      return range.serving?.isRefused === false ? range.serving : undefined;
+      const isCaptured = this.#parts.rank.capturing !== undefined;
+      return servingIn(range, isCaptured, (one) => this.#serve(one, range.toBytes, asked));
     }
     return undefined;
   }
@@ -236,10 +235,12 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return { ...untuned, ...(told.threads !== undefined && { blocksPerStrand: 1 }), ...told };
   }
 
-  kindsNow({ kinds, arrivals }: Entry): readonly CallKind[] {
-    if (!kinds.some((kind) => this.#slots.get(kind)?.takesRest() === true)) return kinds;
-    const ofNccl = arrivals.map(({ print }) => kindOf(print.call, print.count >>> 0));
-    return [...ofNccl, ...kinds.filter((kind) => this.epilogues.get(kind) !== undefined)];
+  kindsNow({ kinds, arrivals }: Entry, isOpened = false): readonly CallKind[] {
+    return kinds.flatMap((kind, i) => {
+      const slot = this.#slots.get(kind);
+      if (slot === undefined || !(isOpened ? slot.loaded === undefined : slot.takesRest())) return kind;
+      return i === 0 ? arrivals.map(({ print }) => kindOf(print.call, print.count >>> 0)) : [];
+    });
   }
 
   mayOpen(kinds: readonly CallKind[]): boolean {
@@ -399,7 +400,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return slot;
   }
 
-  #serve({ choice, toBytes }: Range, asked: PlannedCall): SlotServing | undefined {
+  #serve(choice: Choice, toBytes: number, asked: PlannedCall): SlotServing | undefined {
     if (choice.served.kind === "kernel") return undefined;
     try {
       const serving = this.#planOf(choice, asked);

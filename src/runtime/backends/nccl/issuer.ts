@@ -74,10 +74,10 @@ export class CallIssuer {
       first.scalar === undefined &&
       first.staged.every(({ after }) => after === undefined);
     const finish = calls.flatMap(({ staged }) => staged.flatMap((one) => one.finish ?? []));
-    const isPlain = isAlone && finish.length === 0 && !first.pairs?.length && first.stepKind === undefined;
+    const isPlain = isAlone && finish.length === 0 && !first.pairs?.length && first.call.step === undefined;
     if (isPlain && members.length === 0) {
-      const { call, arrival, kind, source, target, result, sizeBytes } = first;
-      return this.push(partsOfCall(call, arrival, [kind], source, target, result, sizeBytes), deadline, op);
+      const { call, arrival, source, target, result, sizeBytes } = first;
+      return this.push(partsOfCall(call, arrival, kindsOf(first), source, target, result, sizeBytes), deadline, op);
     }
     const step = first?.call.step;
     const parts: EntryParts = {

@@ -54,10 +54,12 @@ interface CallServer {
   launch(call: NcclCall, target: CallTarget): boolean;
 }
 
-/** A plan that serves a call; `kinds` are those of the calls that open it, one. */
+/** A plan that serves a call; `kinds` are those of the calls that open it, its own first, then what is opened beside it. */
 export interface Serving extends CallServer {
   readonly kinds: readonly CallKind[];
-  /** Whether no member can open it, which is known once they have tried. */
+  /** Whether NCCL serves the call, and `kinds` are only opened with it. */
+  readonly leavesToNccl?: boolean;
+  /** Whether something else is to be asked for: no member can open it, which is known once they have tried. */
   readonly isRefused: boolean;
 }
 

@@ -395,7 +395,7 @@ export class NcclGroup implements GroupDriver {
     const options = { failure: () => this.failure, ...(timeoutMs !== undefined && { timeoutMs }) };
     try {
       // Other groups go on meanwhile: a member may wait for them before it captures.
-      device.relaxed(() => device.waiting?.until(() => meets(true), `capture of ${op}`, options));
+      device.relaxed(() => device.waiting?.until(() => this.#meetsCaptured(meets, op), `capture of ${op}`, options));
     } catch (caught) {
       const { told } = this.parts.plans;
       const isLate = caught instanceof TimeoutError;
@@ -404,6 +404,15 @@ export class NcclGroup implements GroupDriver {
       this.#unmet = { error: isLate ? new TimeoutError(caught.op, caught.timeoutMs, ranks) : caught };
       throw this.#unmet.error;
     }
+  }
+
+  /** Whether all members have come to a captured call. @throws MismatchError for one that makes another call instead */
+  #meetsCaptured(meets: NonNullable<EntryParts["meets"]>, op: string): boolean {
+    if (meets(true)) return true;
+    const { told } = this.parts.plans;
+    const apart = this.#queue.apartFromCapture(op, (member) => told.hasTold(member));
+    if (apart !== undefined) throw apart;
+    return false;
   }
 
   /** The work of a call that went into a graph. */

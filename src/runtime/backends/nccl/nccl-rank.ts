@@ -93,7 +93,7 @@ export class NcclRank implements NcclContext {
       endings: this.endings,
       opened: (comm) => registrations?.opened(comm),
       plans: {
-        kindsNow: (entry) => plans.kindsNow(entry),
+        kindsNow: (entry, isOpened) => plans.kindsNow(entry, isOpened),
         mayOpen: (kinds) => plans.mayOpen(kinds),
         open: (kinds, target) => plans.open(kinds, target),
         gaveUp: () => plans.gaveUp(),

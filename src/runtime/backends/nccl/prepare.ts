@@ -58,8 +58,8 @@ export interface Prepared {
   /** Of a PreMulSum, whose operator needs the open communicator. */
   readonly scalar: number | bigint | undefined;
   readonly staged: readonly Staged[];
-  /** The kind of its epilogue, of a call that has one. */
-  readonly stepKind?: CallKind | undefined;
+  /** What is to be opened beside it, and the kind of its epilogue. */
+  readonly otherKinds?: readonly CallKind[] | undefined;
   /** Memory of device tensors that it reads and writes. */
   readonly source: DeviceStorage | undefined;
   readonly target: DeviceStorage | undefined;
@@ -70,8 +70,14 @@ export interface Prepared {
 }
 
 /** All that has to be ready for a call. */
-export const kindsOf = ({ kind, stepKind }: Prepared): readonly CallKind[] =>
-  stepKind === undefined ? [kind] : [kind, stepKind];
+export const kindsOf = ({ kind, otherKinds }: Prepared): readonly CallKind[] =>
+  otherKinds === undefined ? [kind] : [kind, ...otherKinds];
+
+/** The kinds of a call that a plan serves, or that NCCL does, which has a kind of its own for it. */
+function kindsBy(plan: Serving | undefined, ofNccl: CallKind): readonly CallKind[] {
+  if (plan === undefined) return [ofNccl];
+  return plan.leavesToNccl === true ? [ofNccl, ...plan.kinds] : plan.kinds;
+}
 
 export interface PrepareContext {
   readonly at: RankDevice;
@@ -143,11 +149,10 @@ export class LastCall {
     this.#mark = mark;
     this.#arrival = arrival;
     this.plan = plan;
-    if (plan !== undefined) this.kinds = plan.kinds;
-    else {
-      const kind = kindOf(arrival.print.call, part);
-      if (this.kinds[0] !== kind) this.kinds = [kind];
-    }
+    const kinds = kindsBy(plan, kindOf(arrival.print.call, part));
+    // Calls that are alike share one list.
+    const isSame = kinds.length === this.kinds.length && kinds.every((kind, i) => kind === this.kinds[i]);
+    if (!isSame) this.kinds = kinds;
     return arrival;
   }
 }
@@ -202,6 +207,8 @@ export function prepareCall(
     const inPlace = context.registers && op === "all_reduce" && part > 0 && from?.address === to?.address;
     const arrival = context.sequence.of(op, call.dtype, part, inPlace ? { ...extras, inPlace } : extras);
     const { sendCounts, recvCounts } = extras;
+    const [kind, ...beside] = kindsBy(plan, kindOf(arrival.print.call, part, extras.peer)) as [CallKind];
+    const otherKinds = step === undefined ? beside : [...beside, step.kind];
     const varies = sendCounts !== undefined && recvCounts !== undefined;
     const pairs = varies ? context.sequence.pairs(call.dtype, rank, sendCounts, recvCounts) : NONE;
     return {
@@ -222,8 +229,8 @@ export function prepareCall(
       },
       arrival,
       pairs,
-      kind: plan?.kinds[0] ?? kindOf(arrival.print.call, part, extras.peer),
-      stepKind: step?.kind,
+      kind,
+      otherKinds: otherKinds.length === 0 ? undefined : otherKinds,
       scalar: typeof redop === "object" ? redop.scalar : undefined,
       staged,
       source: from?.storage,

@@ -20,8 +20,11 @@ interface QueueEndings<Q> {
 
 /** How plans are opened, as the queue sees it. */
 export interface PlanOpenings {
-  /** The kinds of a call that is the next to go: those of NCCL's own where no member tries to open its plan now. */
-  kindsNow(entry: Entry): readonly CallKind[];
+  /**
+   * The kinds of a call that is the next to go: NCCL's own where no member tries to open its plan now, and none of what is opened beside it.
+   * @param isOpened whether they have tried: NCCL serves it where that was in vain
+   */
+  kindsNow(entry: Entry, isOpened?: boolean): readonly CallKind[];
   /** Whether it is time to take a turn for calls of these kinds. */
   mayOpen(kinds: readonly CallKind[]): boolean;
   /** Which strand gave up waiting in a launch that has ended, where kernels are built to say so. */

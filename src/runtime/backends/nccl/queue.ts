@@ -3,7 +3,7 @@
  * compares it with what peers published, holds a call back where NCCL would block this thread (see first-calls.ts), and
  * ends everything with one cause when something fails.
  */
-import { AbortedError, type RankActivity } from "../../../core/index.ts";
+import { AbortedError, type MismatchError, type RankActivity } from "../../../core/index.ts";
 import { NCCL_RESULT } from "../../../foreign/nccl/index.ts";
 import { type Failure, failureOf } from "../../comm/index.ts";
 import { type CallKind, CallQueue, FINISH_MS, mayOvertake, type QueuedWork } from "../../progress/index.ts";
@@ -83,6 +83,11 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   /** What members did last, and which of them have come to something. */
   activityOfMembers(hasCome: (member: number) => boolean): readonly RankActivity[] {
     return this.agreement.activityOf(hasCome);
+  }
+
+  /** See `Agreement.apartFromCapture`. */
+  apartFromCapture(op: string, hasCaptured: (member: number) => boolean): MismatchError | undefined {
+    return this.agreement.apartFromCapture(op, hasCaptured);
   }
 
   /** Whether a call of a kind is taken and not on the stream yet. */
@@ -277,9 +282,12 @@ export class CommQueue extends CallQueue<Entry, QueueOptions<CommQueue>> {
   }
 
   /** In its turn: opens the plans that a call needs. @returns whether it may be made */
-  #opens({ kinds }: Entry): boolean {
+  #opens(entry: Entry): boolean {
     this.#enterStream();
-    return this.options.plans.open(kinds, this.target);
+    const { plans } = this.options;
+    if (!plans.open(entry.kinds, this.target)) return false;
+    this.firstCalls.connects(plans.kindsNow(entry, true));
+    return true;
   }
 
   /** To be called before anything is put on the stream. */

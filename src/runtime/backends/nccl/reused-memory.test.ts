@@ -3,7 +3,19 @@ import { expect, it } from "vitest";
 import type { Allocation, CudaStream } from "../../device/index.ts";
 import { ReusedMemory } from "./reused-memory.ts";
 
-const stream = {} as CudaStream;
+/** Whether memory is asked for as a thread that captures may ask. */
+let isRelaxed = false;
+const relaxed = <T>(fn: () => T): T => {
+  isRelaxed = true;
+  try {
+    return fn();
+  } finally {
+    isRelaxed = false;
+  }
+};
+const stream = { device: { relaxed } } as unknown as CudaStream;
+/** How each piece was asked for. */
+const asked: boolean[] = [];
 
 function memory() {
   const live = new Set<Allocation>();
@@ -12,6 +24,7 @@ function memory() {
   const pool = {
     allocate: (sizeBytes: number, on: CudaStream, label?: string): Allocation => {
       expect([on, label]).toEqual([stream, "of a test"]);
+      asked.push(isRelaxed);
       address += BigInt(sizeBytes);
       const made = { address, sizeBytes, pendingUses: 0, exposures: 0 };
       live.add(made);
@@ -38,6 +51,7 @@ it("holds no more than four times the largest size while calls go on, and twice 
   expect(reused.of(5, false)).toBe(reused.of(9_000, false));
   calls.firstOpen = Number.POSITIVE_INFINITY;
   reused.of(40_000, false);
+  expect(asked.at(-1)).toBe(false);
   expect(bytes()).toBeLessThan(80_000);
   reused.close();
   expect(live.size).toBe(0);
@@ -65,6 +79,7 @@ it("has one place for all calls of a graph, which is the graph's", () => {
   const { reused, pool, live } = memory();
   const own = reused.of(100, false);
   const [a, b] = [reused.of(100, true), reused.of(60, true)];
+  expect(asked.at(-1)).toBe(true);
   expect(a).toBe(b);
   expect(a).not.toBe(own);
   const larger = reused.of(101, true);

@@ -42,7 +42,9 @@ export class ReusedMemory {
     const { pool, stream, label, calls } = this.#its;
     this.#freeOutgrown();
     // At least twice as large: sizes that grow little by little need few, and all that were outgrown are no larger together.
-    const made = pool.allocate(Math.max(sizeBytes, 2 * (held?.sizeBytes ?? 0)), stream, label);
+    const take = () => pool.allocate(Math.max(sizeBytes, 2 * (held?.sizeBytes ?? 0)), stream, label);
+    // A driver gives no memory to a thread that captures, unless that says that it knows.
+    const made = isCaptured ? stream.device.relaxed(take) : take();
     if (isCaptured) this.#captured.push(made);
     else {
       if (held !== undefined) this.#outgrown.push({ one: held, usedUntil: calls.numTaken });
