@@ -100,6 +100,9 @@ async function tune(
   return result.wrong.length > 0 ? EXIT.checkFailed : EXIT.done;
 }
 
+const usesText = (use: string, captured: string | undefined) =>
+  captured === undefined ? use : `${use}, in graphs ${captured}`;
+
 const percent = (share: number) => `${Math.round(100 * share)} %`;
 
 function render(
@@ -110,12 +113,12 @@ function render(
     `# chorale tune ${op}: ${ranks} ranks, ${dtype}, ${topology}, ${thisMachine().cpu}, ${thisMachine().cores} cores`,
     `${"#      size".padEnd(12)}${"shipped".padStart(20)}${"us".padStart(9)}   ${"best other".padEnd(36)}${"us".padStart(9)}   chosen`,
   ];
-  for (const { sizeBytes, shipped, measured, chosen, ratio } of rows) {
+  for (const { sizeBytes, shipped, measured, chosen, captured, ratio } of rows) {
     const [best] = measured;
     const other = best === undefined ? "" : `${best.label.padEnd(36)}${us(best.timeUs).padStart(9)}`;
     const gain = ratio === 1 ? "" : `, ${ratio.toFixed(2)}x`;
     out.push(
-      `${formatSize(sizeBytes).padStart(11)} ${shipped.label.padStart(20)}${us(shipped.timeUs).padStart(9)}   ${other.padEnd(45)}   ${chosen}${gain}`,
+      `${formatSize(sizeBytes).padStart(11)} ${shipped.label.padStart(20)}${us(shipped.timeUs).padStart(9)}   ${other.padEnd(45)}   ${usesText(chosen, captured)}${gain}`,
     );
   }
   if (skipped.length > 0) out.push(`# not measured for want of time: ${skipped.map(formatSize).join(", ")} (--budget)`);
@@ -147,7 +150,9 @@ function show(stored: TunedMachine, flags: TuneHereFlags): number {
     const what = program === undefined ? collective : `the program ${program}, ${collective}`;
     const those = least === most ? `${least} ranks` : `${least} to ${most} ranks`;
     out.push(`${what} on ${backend}, ${those}, ${dtypes?.join(", ") ?? "all dtypes"}, ${topology ?? "any topology"}`);
-    for (const { fromBytes, use } of rows) out.push(`  from ${formatSize(fromBytes).padEnd(10)} ${use}`);
+    for (const { fromBytes, use, captured } of rows) {
+      out.push(`  from ${formatSize(fromBytes).padEnd(10)} ${usesText(use, captured)}`);
+    }
   }
   if (stamps.cpuCosts !== undefined) {
     out.push(

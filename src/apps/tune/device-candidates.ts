@@ -78,6 +78,7 @@ const SHAPES: { readonly [C in CollectiveName]?: readonly Shapes[] } = {
     { ...streaming("streaming-all-reduce"), ranks: [2, 2] },
     ofMany(packets("two-phase-packet-all-reduce")),
     ofMany(direct("one-pass-all-reduce")),
+    ofMany(direct("two-phase-push-all-reduce")),
     streamingShares("streaming-two-phase-all-reduce", 132),
     streamingShares("staged-all-reduce", 88),
   ],

@@ -53,6 +53,8 @@ export interface TunedSize {
   /** All that was measured, the fastest first. */
   readonly measured: readonly TuneFigure[];
   readonly chosen: string;
+  /** What is chosen for captured calls, where that is another one. */
+  readonly captured?: string;
   /** Time of the shipped choice over the chosen one's, the smaller of the median over loops in turn and of the fastest loops; 1 where the shipped one stays. */
   readonly ratio: number;
 }
@@ -128,6 +130,7 @@ export async function tuneCollective(options: TuneOptions): Promise<TuneResult> 
     numRanks: ranks,
     mayRefuse: !isOnCores,
     ...(ways === undefined ? {} : { most: MOST_CANDIDATES }),
+    ...(kind.usesDevices ? { asksDirect: true } : {}),
     ...HOW_MEASURED,
     budgetMs: 1000 * (options.budgetSeconds ?? BUDGET_S),
   };
@@ -167,19 +170,31 @@ function overSockets({ base, others, second, ...rest }: TuneReading, topology: s
   return { ...rest, base: { ...base, label }, others: others.filter(isOther), second: second.filter(isOther) };
 }
 
-/** Chooses at one size: the shipped choice, unless another one was clearly faster in the second look. */
+/**
+ * Chooses at one size: the shipped choice, unless another one was clearly faster in the second look. What is that in graphs, and slower
+ * in direct calls, serves captured calls alone.
+ */
 export function chosenOf({ sizeBytes, base: shipped, others, second }: TuneReading): TunedSize {
   const measured = [...others].sort((a, b) => a.timeUs - b.timeUs);
-  let [chosen, ratio] = [shipped.label, 1];
-  for (const { label, ratios, ofFastest, inPlaceRatios } of second) {
-    // On a busy machine a few slow loops of the shipped choice pass for a fast candidate: the fastest loops must agree.
-    const middle = Math.min(median(ratios), ofFastest);
-    const isClear = middle >= CLEARLY && ratios.filter((one) => one > 1).length >= IN_LOOPS * ratios.length;
-    // The same choice serves calls in place, where some algorithms need a copy.
-    const isNoWorseInPlace = inPlaceRatios.length === 0 || median(inPlaceRatios) >= 1;
-    if (isClear && isNoWorseInPlace && middle > ratio) [chosen, ratio] = [label, middle];
+  const faster = second
+    .flatMap(({ label, ratios, ofFastest, inPlaceRatios, directRatios }) => {
+      // On a busy machine a few slow loops of the shipped choice pass for a fast candidate: the fastest loops must agree.
+      const ratio = Math.min(median(ratios), ofFastest);
+      const isClear = ratio >= CLEARLY && ratios.filter((one) => one > 1).length >= IN_LOOPS * ratios.length;
+      // The same choice serves calls in place, where some algorithms need a copy.
+      const isNoWorseInPlace = inPlaceRatios.length === 0 || median(inPlaceRatios) >= 1;
+      const servesDirect = directRatios.length === 0 || median(directRatios) * CLEARLY >= 1;
+      return isClear && isNoWorseInPlace ? [{ label, ratio, servesDirect }] : [];
+    })
+    .sort((a, b) => b.ratio - a.ratio);
+  const [best] = faster;
+  if (best === undefined) {
+    const { label: chosen, captured } = shipped;
+    return { sizeBytes, shipped, measured, chosen, ...(captured !== undefined && { captured }), ratio: 1 };
   }
-  return { sizeBytes, shipped, measured, chosen, ratio };
+  const { label: captured, ratio } = best;
+  const chosen = faster.find(({ servesDirect }) => servesDirect)?.label ?? shipped.label;
+  return { sizeBytes, shipped, measured, chosen, ...(captured !== chosen && { captured }), ratio };
 }
 
 /** The rows of a table: each measured size's choice, up to the next one. `skipped`: sizes that were not measured, above. */
@@ -196,17 +211,25 @@ export function tableOf(
   skipped: readonly number[] = [],
 ): ChoiceTable | undefined {
   const made: ChoiceRow[] = [];
-  for (const { sizeBytes, chosen, measured, shipped } of rows) {
-    if (made.at(-1)?.use === chosen) continue;
-    const timeUs = measured.find(({ label }) => label === chosen)?.timeUs ?? shipped.timeUs;
+  for (const { sizeBytes, chosen, captured, measured, shipped } of rows) {
+    const own = usesOf(chosen, captured);
+    if (isLike(made.at(-1), own)) continue;
+    const timed = captured ?? chosen;
+    const timeUs = measured.find(({ label }) => label === timed)?.timeUs ?? shipped.timeUs;
     // Below the smallest measured size nothing is known: the shipped choice stays there.
-    if (made.length === 0 && chosen !== shipped.label) made.push({ fromBytes: 0, use: shipped.label });
-    made.push({ fromBytes: made.length === 0 ? 0 : sizeBytes, use: chosen, timeUs: Number(timeUs.toPrecision(4)) });
+    const before = usesOf(shipped.label, shipped.captured);
+    if (made.length === 0 && !isLike(own, before)) made.push({ fromBytes: 0, ...before });
+    made.push({ fromBytes: made.length === 0 ? 0 : sizeBytes, ...own, timeUs: Number(timeUs.toPrecision(4)) });
   }
-  if (rows.every(({ chosen, shipped }) => chosen === shipped.label)) return undefined;
-  const last = rows.at(-1)?.shipped.label;
+  const isShipped = ({ chosen, captured, shipped }: TunedSize) =>
+    chosen === shipped.label && captured === shipped.captured;
+  if (rows.every(isShipped)) return undefined;
+  const last = rows.at(-1)?.shipped;
   const [next] = skipped;
-  if (next !== undefined && last !== undefined && made.at(-1)?.use !== last) made.push({ fromBytes: next, use: last });
+  if (next !== undefined && last !== undefined) {
+    const behind = usesOf(last.label, last.captured);
+    if (!isLike(made.at(-1), behind)) made.push({ fromBytes: next, ...behind });
+  }
   return {
     backend,
     collective: op,
@@ -217,6 +240,15 @@ export function tableOf(
     rows: made,
   };
 }
+
+type Uses = Pick<ChoiceRow, "use" | "captured">;
+
+const usesOf = (use: string, captured: string | undefined): Uses => ({
+  use,
+  ...(captured !== undefined && { captured }),
+});
+
+const isLike = (a: Uses | undefined, b: Uses) => a?.use === b.use && a.captured === b.captured;
 
 function measurementsOf(readings: readonly TuneReading[], candidates: readonly Candidate[]): CpuMeasurement[] {
   const plans = new Map(candidates.map(({ label, plan }) => [label, plan]));

@@ -29,18 +29,20 @@ async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
     // The clocks of the ranks differ: one of them decides for all.
     if (!(await comm.broadcastObject(performance.now() - began < job.budgetMs))) break;
     const here = { ...plain, ...(graphCalls === undefined ? {} : { graphCalls }) };
-    const measure = (those: readonly Contender[], repeats: number, inPlace = false) =>
-      measureContenders(world, comm, { ...here, repeats, inPlace }, those, buffers, countOf(sizeBytes), index === 0);
+    const count = countOf(sizeBytes);
+    const measure = (those: readonly Contender[], repeats: number, inPlace = false, as = here) =>
+      measureContenders(world, comm, { ...as, repeats, inPlace }, those, buffers, count, index === 0);
     const named = (name: string): Contender => ({ kind: "algorithm", name });
-    let runnable = await runnableOf(comm, job, buffers, countOf(sizeBytes), labels);
+    let runnable = await runnableOf(comm, job, buffers, count, labels);
     if (job.most !== undefined && runnable.length > job.most) {
       const seen = await measure(runnable.map(named), 1);
       runnable = fastestOf(runnable, seen, job.most);
     }
     const contenders = [base, ...beside, ...runnable.map(named)];
     const measured = await measure(contenders, job.repeats);
-    const figure = ({ timing, wrong, served }: Measured, label = served): TuneFigure => ({
+    const figure = ({ timing, wrong, served, captured }: Measured, label = served): TuneFigure => ({
       label,
+      ...(captured !== undefined && { captured }),
       timeUs: timing.us,
       wrong: wrong ?? 0,
     });
@@ -51,8 +53,8 @@ async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
       .sort((a, b) => a.timeUs - b.timeUs)
       .slice(0, MOST_SECOND)
       .map(({ label }) => named(label));
-    const look = async (inPlace: boolean): Promise<Pick<SecondLook, "ratios" | "ofFastest">[]> => {
-      const [first, ...again] = await measure([base, ...seconds], job.secondRepeats, inPlace);
+    const look = async (inPlace: boolean, as = here): Promise<Pick<SecondLook, "ratios" | "ofFastest">[]> => {
+      const [first, ...again] = await measure([base, ...seconds], job.secondRepeats, inPlace, as);
       const before = first?.timing.loops ?? [];
       return again.map(({ timing: { loops }, wrong }) => ({
         ratios: loops.map((us, loop) => (wrong === 0 ? (before[loop] ?? 0) / us : 0)),
@@ -62,11 +64,14 @@ async function runTuneRank(world: World, job: TuneJob): Promise<TuneReport> {
     const apart = seconds.length === 0 ? [] : await look(false);
     const isOnTop = job.servesInPlace && operationInfo(job.op).inPlace !== "never";
     const onTop = seconds.length === 0 || !isOnTop ? [] : await look(true);
+    const isDirect = job.asksDirect === true && graphCalls !== undefined;
+    const direct = seconds.length === 0 || !isDirect ? [] : await look(false, plain);
     const second = seconds.map(({ name }, i) => ({
       label: name,
       ratios: apart[i]?.ratios ?? [],
       ofFastest: apart[i]?.ofFastest ?? 0,
       inPlaceRatios: onTop[i]?.ratios ?? [],
+      directRatios: direct[i]?.ratios ?? [],
     }));
     const compared = measured.slice(1, 1 + beside.length).map((one) => figure(one));
     readings.push({ sizeBytes, base: own, beside: compared, others: figures, second });

@@ -17,6 +17,8 @@ export interface TuneJob extends Omit<ProgramJob, "contenders" | "sizes"> {
   }[];
   /** Where labels are more: the fastest ones of one loop each are measured. */
   readonly most?: number;
+  /** Whether those that look faster in graphs are timed as direct calls too. */
+  readonly asksDirect?: boolean;
   /** Whether calls may be refused by a label. */
   readonly mayRefuse: boolean;
   readonly numRanks: number;
@@ -29,6 +31,8 @@ export interface TuneJob extends Omit<ProgramJob, "contenders" | "sizes"> {
 /** One contender's figures at one size. */
 export interface TuneFigure {
   readonly label: string;
+  /** What serves captured calls, whose time this is, where that is another one. */
+  readonly captured?: string;
   readonly timeUs: number;
   /** Wrong elements over all ranks. */
   readonly wrong: number;
@@ -42,6 +46,8 @@ export interface SecondLook {
   readonly ofFastest: number;
   /** With the result on top of the input; none where the operation has no such form. */
   readonly inPlaceRatios: readonly number[];
+  /** Of direct calls, where the others are of graphs and that was asked. */
+  readonly directRatios: readonly number[];
 }
 
 /** What the ranks found. */

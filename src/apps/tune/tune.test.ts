@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { runCli } from "../../../test/helpers/cli.ts";
 import { algorithm } from "../../authoring/algorithms/index.ts";
 import { DEFAULT_CPU_COSTS, readMachineFile } from "../../machine/cost/index.ts";
-import { loadLibraryPlans } from "../../runtime/executor/internal.ts";
+import { checkChoices, loadLibraryPlans } from "../../runtime/executor/internal.ts";
 import { isServed, parseServed } from "../../runtime/executor/served.ts";
 import { candidatesOf, rankCandidates } from "./candidates.ts";
 import { deviceCandidates } from "./device-candidates.ts";
@@ -30,7 +30,7 @@ const reading = (ratios: readonly number[], wrong = 0, ofFastest = 2): TuneReadi
   base: { label: "two-shot-kernel", timeUs: 10, wrong: 0 },
   beside: [],
   others: [{ label: "ring-all-reduce", timeUs: 5, wrong }],
-  second: [{ label: "ring-all-reduce", ratios, ofFastest, inPlaceRatios: [] }],
+  second: [{ label: "ring-all-reduce", ratios, ofFastest, inPlaceRatios: [], directRatios: [] }],
 });
 
 describe("a choice", () => {
@@ -49,6 +49,32 @@ describe("a choice", () => {
     };
     expect([inPlace(1.1, 1.2, 0.9), inPlace(0.9, 1.2, 0.9)]).toEqual(["ring-all-reduce", "two-shot-kernel"]);
     expect(chosenOf({ ...reading([]), second: [] })).toMatchObject({ chosen: "two-shot-kernel", ratio: 1 });
+  });
+
+  it("serves captured calls alone where it is slower in direct ones, beside the fastest that is not", () => {
+    const base = { label: "nccl", timeUs: 10, wrong: 0 };
+    const second = (label: string, inGraphs: number, direct: number) => ({
+      label,
+      ratios: Array(9).fill(inGraphs),
+      ofFastest: inGraphs,
+      inPlaceRatios: [],
+      directRatios: Array(9).fill(direct),
+    });
+    const chosen = (...seconds: ReturnType<typeof second>[]) => {
+      const { chosen, captured, ratio } = chosenOf({ sizeBytes: 1024, base, beside: [], others: [], second: seconds });
+      return [chosen, captured, ratio];
+    };
+    expect(chosen(second("a", 1.2, 0.5))).toEqual(["nccl", "a", 1.2]);
+    expect(chosen(second("a", 1.2, 0.97))).toEqual(["a", undefined, 1.2]);
+    expect(chosen(second("a", 1.1, 1.1), second("b", 1.2, 0.5))).toEqual(["a", "b", 1.2]);
+    expect(chosen(second("a", 1.3, 1.1), second("b", 1.2, 0.5))).toEqual(["a", undefined, 1.3]);
+    expect(chosen(second("a", 1.01, 0.5))).toEqual(["nccl", undefined, 1]);
+    const shipped = { ...base, captured: "c" };
+    const of = (seconds: ReturnType<typeof second>[]) =>
+      chosenOf({ sizeBytes: 1024, base: shipped, beside: [], others: [], second: seconds });
+    expect(of([])).toMatchObject({ chosen: "nccl", captured: "c" });
+    expect(of([second("a", 1.2, 0.5)])).toMatchObject({ chosen: "nccl", captured: "a" });
+    expect(of([second("a", 1.2, 1)])).not.toHaveProperty("captured");
   });
 });
 
@@ -270,5 +296,38 @@ describe("candidates on devices", () => {
         { fromBytes: 4096, use: "nccl" },
       ],
     });
+  });
+
+  it("say what serves captured calls, and keep what shipped tables say of them", () => {
+    const where = { op: "all_gather", ranks: 2, backend: "cuda", topology: "nvidia-h200 processes" } as const;
+    const row = (sizeBytes: number, chosen: string, captured?: string, ofShipped?: string) => ({
+      sizeBytes,
+      shipped: { label: "nccl", ...(ofShipped !== undefined && { captured: ofShipped }), timeUs: 6, wrong: 0 },
+      measured: [
+        { label: "streaming-all-gather", timeUs: 2, wrong: 0 },
+        { label: "packet-all-gather", timeUs: 3, wrong: 0 },
+      ],
+      chosen,
+      ...(captured !== undefined && { captured }),
+      ratio: 3,
+    });
+    const streaming = "streaming-all-gather";
+    expect(tableOf(where, [row(1024, "nccl", streaming, streaming)])).toBeUndefined();
+    const rows = [
+      row(1024, "nccl"),
+      row(4096, "nccl", streaming),
+      row(16_384, "packet-all-gather", streaming),
+      row(65_536, "packet-all-gather"),
+      row(262_144, "nccl", "one-pass-all-gather", "one-pass-all-gather"),
+    ];
+    const made = tableOf(where, rows, [1 << 20]);
+    expect(made?.rows).toEqual([
+      { fromBytes: 0, use: "nccl", timeUs: 6 },
+      { fromBytes: 4096, use: "nccl", captured: streaming, timeUs: 2 },
+      { fromBytes: 16_384, use: "packet-all-gather", captured: streaming, timeUs: 2 },
+      { fromBytes: 65_536, use: "packet-all-gather", timeUs: 3 },
+      { fromBytes: 262_144, use: "nccl", captured: "one-pass-all-gather", timeUs: 6 },
+    ]);
+    expect(checkChoices({ schemaVersion: 1, source: "test", date: "", tables: [made] }, "made")).toBeDefined();
   });
 });

@@ -77,7 +77,11 @@ function writeTables(
 ): void {
   const date = new Date().toISOString().slice(0, 10);
   const tables = [...(made === undefined ? [] : [made]), ...(choices?.tables ?? []).filter((one) => !isReplaced(one))];
-  const used = new Set(tables.flatMap(({ rows }) => rows.map(({ use }) => parseServed(use, []).name)));
+  const used = new Set(
+    tables.flatMap(({ rows }) =>
+      rows.flatMap(({ use, captured = use }) => [use, captured].map((label) => parseServed(label, []).name)),
+    ),
+  );
   const kept = Object.entries({ ...choices?.plans, ...plans }).filter(([name]) => used.has(name));
   const document: ChoiceDocument = {
     schemaVersion: CHOICES_SCHEMA_VERSION,

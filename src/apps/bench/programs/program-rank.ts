@@ -48,6 +48,8 @@ export interface Measured {
   readonly wrong: number | null;
   /** What served it, by the communicator's own count. */
   readonly served: string;
+  /** What served it in a graph, where that was another one. */
+  readonly captured?: string;
 }
 
 /** Checks and times contenders at one size, in turn. */
@@ -63,22 +65,36 @@ export async function measureContenders(
   const calls = contenders.map((contender) => contenderCall(comm, job, contender, buffers, count));
   const wrong: (number | null)[] = [];
   const served: string[] = [];
+  const counts = () => ({ ...comm.stats().choices });
+  const countedSince = (before: Readonly<Record<string, number>>) => {
+    const after = counts();
+    const changed = Object.keys(after).find((key) => key.startsWith(`${job.op} `) && after[key] !== before[key]);
+    return changed?.slice(job.op.length + 1);
+  };
   const plain = { ...job, graphCalls: 0 };
   for (const [i, call] of calls.entries()) {
-    const before = comm.stats().choices ?? {};
+    const before = counts();
     wrong.push(job.check ? await checkCall(world, comm, plain, buffers, count, job.inPlace, () => call()) : null);
     if (!job.check) await call();
-    const after = comm.stats().choices ?? {};
-    const changed = Object.keys(after).find((key) => key.startsWith(`${job.op} `) && after[key] !== before[key]);
-    served.push(changed?.slice(job.op.length + 1) ?? contenders[i]?.name ?? "");
+    served.push(countedSince(before) ?? contenders[i]?.name ?? "");
   }
   fillInput(world, comm, plain, buffers, count);
   const { graphCalls } = job;
-  const graphs = graphCalls === undefined ? [] : calls.map((call) => captureCalls(comm, call, graphCalls));
+  const captured: (string | undefined)[] = [];
+  const graphs = (graphCalls === undefined ? [] : calls).map((call) => {
+    const before = counts();
+    const graph = captureCalls(comm, call, graphCalls ?? 1);
+    captured.push(countedSince(before));
+    return graph;
+  });
   const steps = graphCalls === undefined ? calls.map((call) => ({ run: () => call(), calls: 1 })) : graphs;
   const timings = await timeInTurn(comm, steps, job, job.iterations, first);
   for (const graph of graphs) graph.close();
-  return timings.map((timing, i) => ({ timing, wrong: wrong[i] ?? null, served: served[i] ?? "" }));
+  return timings.map((timing, i) => {
+    const inGraph = captured[i];
+    const isOther = inGraph !== undefined && inGraph !== served[i];
+    return { timing, wrong: wrong[i] ?? null, served: served[i] ?? "", ...(isOther && { captured: inGraph }) };
+  });
 }
 
 export default runProgramRank;
