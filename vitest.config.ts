@@ -82,8 +82,8 @@ export default defineConfig({
   resolve: { alias },
   plugins: process.argv.includes("run") ? [transpiledSources] : [],
   test: {
-    // Call sites are told by source maps. V8's helper threads, four in each process, take a fifth more of the CPU to collect
-    // garbage than one thread does, where two cores are busy. Ranks inherit both.
+    // Call sites are told by source maps. Garbage is collected by one thread: V8's helpers, four in each process, cost tests that
+    // compute (src/authoring, src/runtime/executor/cpu) a fifth of their CPU on two busy cores; worlds of threads, nothing either way.
     execArgv: ["--enable-source-maps", "--single-threaded-gc"],
     server: { deps: { external: [/\/\.cache\/unit\//] } },
     projects: [
