@@ -6,7 +6,7 @@
  * --candidates: by operation, [{ use, from, to }]: labels of `algorithm:` and the sizes to try them at, to find what a table
  *   should say. --choices: a table in the place of this machine's own. A call that no plan serves counts as NCCL's.
  * --rows: each size's rows are appended there as soon as they are measured, one JSON object a line, with the rank that saw them.
- * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn, after some 14,000 calls
+ * --calls: call by call from JavaScript too, whose ends are told by the kernels or asked of the stream, in turn, after some 15,000 calls
  * by which V8 has compiled what ranks run: `first` is what calls that are awaited took among the first 1,500. --ops none: that alone.
  * What served is told of captured calls.
  */
