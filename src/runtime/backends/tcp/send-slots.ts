@@ -74,6 +74,8 @@ export const slotAt = (slot: number) => COMMON_WORDS + slot * SLOT_WORDS;
 /** What the thread is started with. */
 export interface SendWorkerData {
   readonly slots: SendSlots;
+  /** The slot that has the first turn. */
+  readonly firstSlot: number;
   /** See shared-reductions.ts. */
   readonly reductions: Int32Array;
   /** Its end of a pair of sockets: a byte wakes who blocks in poll(2). */

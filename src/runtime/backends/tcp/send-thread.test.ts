@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
 import { socketPair } from "../../../../test/support/socket-pair.ts";
-import { socketCalls } from "../../../foreign/native/index.ts";
+import { descriptorOf, socketCalls, WOULD_BLOCK } from "../../../foreign/native/index.ts";
 import { Connection, type ConnectionListener, type Writer } from "./connection.ts";
 import { HEAD_BYTES, type Head, KIND, writeHead } from "./frame.ts";
 import { SendThread } from "./send-thread.ts";
@@ -96,6 +96,39 @@ describe.skipIf(process.platform === "win32")("a connection with a thread that w
       expect(payload.length).toBe(sizes[head.seq]);
       expect(isAll(payload, head.seq + 1)).toBe(true);
     }
+  });
+
+  it("writes to each connection in turn, that of the next rank first", async () => {
+    const calls = socketCalls();
+    const [near, far] = (await pair()).map((socket) => descriptorOf(socket) as number) as [number, number];
+    const [whole, cut] = [LARGE / 2, LARGE / 2 + SMALL];
+    const bytes = new Uint8Array(2 * (whole + cut));
+    let [numSent, numReceived] = [0, 0];
+    // Until the kernel takes as much at once as the thread is to write.
+    for (let most = 0; most < bytes.length / 2; ) {
+      const sent = calls.send(near, bytes, false);
+      most = sent;
+      if (sent !== WOULD_BLOCK) numSent += sent;
+      while (numReceived < numSent) numReceived += Math.max(0, calls.receive(far, bytes));
+    }
+    // The same connection for two, so that their bytes are seen in the order in which they were written.
+    const thread = new SendThread(2, calls, newReductions(), 1);
+    ended.push(() => thread.close());
+    const pieces = [whole, cut].map((size, slot) => new Uint8Array(size).fill(slot));
+    for (const [slot, piece] of pieces.entries()) thread.give(slot, near, piece, false);
+    const runs: number[] = [];
+    let last: number | undefined;
+    for (let left = whole + cut; left > 0; ) {
+      const count = calls.receive(far, bytes);
+      if (count === WOULD_BLOCK) await new Promise((resolve) => setImmediate(resolve));
+      for (const value of bytes.subarray(0, Math.max(0, count))) {
+        if (value !== last) runs.push(value);
+        last = value;
+      }
+      left -= Math.max(0, count);
+    }
+    expect(runs).toEqual([1, 0, 1]);
+    expect(pieces.map(([first]) => first)).toEqual([0, 1]);
   });
 
   it("gives a program's memory back in the midst of a frame, whose other bytes are those of then", async () => {

@@ -43,15 +43,15 @@ export class SendThread {
   #seen = 0;
   #isClosed = false;
 
-  /** Starts it; it is there a little later. @throws UnavailableError out of descriptors, or an error out of threads */
-  constructor(numSlots: number, calls: SocketCalls, reductions: Int32Array) {
+  /** Starts it; it is there a little later. @param firstSlot the slot that has the first turn @throws UnavailableError out of descriptors, or an error out of threads */
+  constructor(numSlots: number, calls: SocketCalls, reductions: Int32Array, firstSlot = 0) {
     this.#calls = calls;
     this.#slots = newSlots(numSlots);
     this.#words = this.#slots.words;
     this.#fds = socketPair();
     const [near, far] = this.#fds as readonly [number, number];
     this.wakeFd = near;
-    const workerData: SendWorkerData = { slots: this.#slots, wakeFd: far, reductions };
+    const workerData: SendWorkerData = { slots: this.#slots, firstSlot, wakeFd: far, reductions };
     try {
       const worker = new Worker(new URL("./send-worker.js", import.meta.url), { workerData, execArgv: [] });
       worker.unref();

@@ -12,6 +12,7 @@ const BLOCK_MS = 100;
 
 const {
   slots: { words, addresses, numSlots },
+  firstSlot,
   wakeFd,
   reductions,
 } = workerData as SendWorkerData;
@@ -30,30 +31,41 @@ function tellWritten(): void {
   if (Atomics.exchange(words, WORD.waits, 0) === 1) calls.send(wakeFd, byte, false);
 }
 
-/** Writes what the kernel takes of a slot's pieces. @returns whether it waits for the kernel */
-function write(slot: number): boolean {
+/**
+ * So much is written of a slot's pieces before the next one has its turn: what the ranks need first reaches all of them before what
+ * they need later reaches any.
+ */
+const TURN_BYTES = 256 * 1024;
+/** Pieces up to this size leave whole: four hosts of two ranks took longer without (tcp-must-show-2026-11-29.md in bench/results/). */
+const WHOLE_BYTES = 512 * 1024;
+
+/** Writes what the kernel takes of a slot's pieces. @returns whether it has no more, waits for the kernel, or has had its turn */
+function write(slot: number): "none" | "waits" | "more" {
   const at = slotAt(slot);
-  for (;;) {
+  for (let turnBytes = 0; ; ) {
     if (Atomics.load(words, at + SLOT.state) !== OWNER.thread) {
       if (Atomics.compareExchange(words, at + SLOT.state, OWNER.asked, OWNER.program) === OWNER.asked) {
         Atomics.notify(words, at + SLOT.state);
       }
-      return false;
+      return "none";
     }
     const written = words[at + SLOT.written] as number;
-    if (written === Atomics.load(words, at + SLOT.given) || words[at + SLOT.error] !== 0) return false;
+    if (written === Atomics.load(words, at + SLOT.given) || words[at + SLOT.error] !== 0) return "none";
+    if (turnBytes >= TURN_BYTES) return "more";
     const piece = written & (RING - 1);
     const lengthAndMore = words[at + SLOT.pieces + piece] as number;
     const [length, more] = [lengthAndMore >>> 1, (lengthAndMore & 1) === 1];
     const done = words[at + SLOT.sent] as number;
     const address = (addresses[slot * RING + piece] as number) + done;
-    const sent = calls.sendAt(words[at + SLOT.fd] as number, address, length - done, more);
-    if (sent === WOULD_BLOCK) return true;
+    const most = length > WHOLE_BYTES ? TURN_BYTES : length;
+    const sent = calls.sendAt(words[at + SLOT.fd] as number, address, Math.min(length - done, most), more);
+    if (sent === WOULD_BLOCK) return "waits";
     if (sent < 0) {
       Atomics.store(words, at + SLOT.error, sent);
       tellWritten();
-      return false;
+      return "none";
     }
+    turnBytes += sent;
     if (done + sent < length) {
       words[at + SLOT.sent] = done + sent;
       continue;
@@ -113,13 +125,17 @@ function run(): void {
   while (!ends()) {
     const asked = Atomics.load(words, WORD.asked);
     let count = 0;
-    for (let slot = 0; slot < numSlots; slot++) {
-      if (!write(slot)) continue;
+    let hasMore = false;
+    for (let nth = 0; nth < numSlots; nth++) {
+      const slot = (firstSlot + nth) % numSlots;
+      const state = write(slot);
+      if (state === "more") hasMore = true;
+      if (state !== "waits") continue;
       table[2 * count] = words[slotAt(slot) + SLOT.fd] as number;
       table[2 * count + 1] = POLL_OUT;
       count++;
     }
-    if (reduce() || isAsked(asked) || ends()) continue;
+    if (hasMore || reduce() || isAsked(asked) || ends()) continue;
     if (count === 0) sleep(asked);
     else block(asked, count);
   }

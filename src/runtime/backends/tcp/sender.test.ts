@@ -6,7 +6,7 @@ import { socketCalls } from "../../../foreign/native/index.ts";
 import { ArenaReducer, newSharedMemory, PAGE_BYTES } from "../../executor/internal.ts";
 import type { PeerSockets } from "./meet.ts";
 import { SendThread } from "./send-thread.ts";
-import { forLarge, Sender } from "./sender.ts";
+import { firstSlotOf, forLarge, Sender } from "./sender.ts";
 import { newReductions } from "./shared-reductions.ts";
 
 const seed = Number(process.env["CHORALE_SEED"] ?? Math.floor(Math.random() * 2 ** 31));
@@ -123,4 +123,10 @@ it("sends large payloads over connections over which the other end sends none, w
   expect([true, false].map((isLower) => forLarge(of(3), isLower))).toEqual([[1], [2]]);
   expect([true, false].map((isLower) => forLarge(of(16), isLower).length)).toEqual([8, 7]);
   expect(forLarge(of(16), true).filter((index) => forLarge(of(16), false).includes(index))).toEqual([]);
+});
+
+it("has its thread begin with the connections of the next rank", () => {
+  const peer = { sockets: Array(3) } as unknown as PeerSockets;
+  const places = [0, 1, 2].map((rank) => Array.from({ length: 3 }, (_, one) => (one === rank ? undefined : peer)));
+  expect(places.map(firstSlotOf)).toEqual([0, 3, 6]);
 });

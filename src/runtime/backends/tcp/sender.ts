@@ -73,7 +73,8 @@ export class Sender implements ReduceHelper {
   }
 
   #start(numSlots: number): SendThread {
-    const thread = new SendThread(numSlots, this.#options.calls, this.#reductions.words);
+    const { calls, peers } = this.#options;
+    const thread = new SendThread(numSlots, calls, this.#reductions.words, firstSlotOf(peers));
     for (const [memory, number] of this.#reductions.memories) thread.note({ number, memory });
     return thread;
   }
@@ -168,6 +169,12 @@ export class Sender implements ReduceHelper {
     for (const { gone } of threads) void gone.then(() => numLeaving--);
     await Promise.all(threads.map((thread) => thread.close()));
   }
+}
+
+/** The slot of the next rank's first connection, so that not everybody writes to the same rank first. */
+export function firstSlotOf(peers: readonly (PeerSockets | undefined)[]): number {
+  const own = peers.indexOf(undefined);
+  return peers.slice(0, Math.max(0, own)).reduce((sum, peer) => sum + (peer?.sockets.length ?? 0), 0);
 }
 
 /** Whether this machine has so many cores for each of so many ranks. */
