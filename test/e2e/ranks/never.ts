@@ -1,4 +1,5 @@
-/** Its top-level await never ends. */
-await new Promise(() => {});
+/** It joins its world, and then its top-level await never ends. */
+import { joinWorld } from "../../../src/index.ts";
 
-export {};
+await joinWorld();
+await new Promise(() => {});
