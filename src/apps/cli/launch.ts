@@ -24,7 +24,7 @@ import {
   parseBackendOptions,
   type WorldEvent,
 } from "../../runtime/world/index.ts";
-import { checkUnstarted, ignoreDebugSignal, numStoppingThreads } from "../../runtime/world/internal.ts";
+import { checkUnstarted, ignoreDebugSignal, numStoppingThreads, onFlightAsked } from "../../runtime/world/internal.ts";
 import { counted } from "./counted.ts";
 import { stackOf } from "./error-text.ts";
 import { describeLack, EXIT } from "./exit-codes.ts";
@@ -167,10 +167,7 @@ With --nnodes MIN:MAX the world begins with the hosts that have come, goes on wi
 }
 
 async function runLaunch(script: string, args: readonly string[], flags: Flags): Promise<number> {
-  const { tlsCa, tlsCert, tlsKey } = flags;
-  const isTls = tlsCa !== undefined || tlsCert !== undefined || tlsKey !== undefined;
-  const env = { CHORALE_TLS_CA: tlsCa, CHORALE_TLS_CERT: tlsCert, CHORALE_TLS_KEY: tlsKey };
-  const tls = isTls ? tlsFiles(undefined, { ...process.env, ...definedIn(env) }) : undefined;
+  const tls = tlsOf(flags, process.env);
   if (tls !== undefined) tlsIdentity(tls);
   const hosts = hostsOf(flags);
   // Launchers that ssh starts have the same files at the same places.
@@ -204,6 +201,8 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
   if (apart !== undefined) printError(`chorale launch: ${apart}\n`);
   // Ranks may be threads of this process.
   ignoreDebugSignal();
+  // `launch()` hears of it once it has loaded the backend; until then nobody has done anything.
+  const stopAsking = onFlightAsked(() => {});
   const controller = new AbortController();
   let caught: NodeJS.Signals | undefined;
   const onSignal = (signal: NodeJS.Signals) => {
@@ -248,9 +247,9 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     if (unreachable !== undefined) throw unreachable;
     if (error instanceof RankFailedError) {
       await refuseTooMany(flags.backend, hosts.ranks, error);
-      const lack = lackOfRank(error);
-      printError(`chorale launch: ${lack ?? describeFailure(error)}\n`);
-      return lack === undefined ? EXIT.checkFailed : EXIT.environment;
+      const { words, exitCode } = describeEnd(error);
+      printError(`chorale launch: ${words}\n`);
+      return exitCode;
     }
     if (error instanceof AbortedError && caught !== undefined) {
       printError(`chorale launch: ended by ${caught}; all ranks are stopped\n`);
@@ -259,6 +258,7 @@ async function runLaunch(script: string, args: readonly string[], flags: Flags):
     throw error;
   } finally {
     await remote.end(hasBegun);
+    stopAsking();
     output?.close();
     leaveWithoutStuckThreads();
     process.removeListener("SIGINT", onSignal).removeListener("SIGTERM", onSignal);
@@ -278,6 +278,16 @@ function leaveWithoutStuckThreads(): void {
 }
 
 const toMs = (time: number): number => time * 1000;
+
+/** The files that the flags name, and the environment beside them; nothing without a flag. @throws InvalidArgumentError */
+export function tlsOf(
+  { tlsCa, tlsCert, tlsKey }: Pick<Flags, "tlsCa" | "tlsCert" | "tlsKey">,
+  env: Readonly<Record<string, string | undefined>>,
+): ReturnType<typeof tlsFiles> {
+  const named = definedIn({ CHORALE_TLS_CA: tlsCa, CHORALE_TLS_CERT: tlsCert, CHORALE_TLS_KEY: tlsKey });
+  if (Object.keys(named).length === 0) return undefined;
+  return tlsFiles(undefined, { ...env, ...named }, { ca: "--tls-ca", cert: "--tls-cert", key: "--tls-key" });
+}
 
 /** `{ [name]: of(flag) }`, or nothing for a flag that was not given. */
 function given<const N extends string, F, V>(name: N, flag: F | undefined, of: (flag: F) => V): { [K in N]?: V } {
@@ -339,17 +349,28 @@ function describeFailure(failure: RankFailedError): string {
   return lines.join("\n");
 }
 
+/** How a rank begins to say that another one does not connect to it. */
+const REFUSED_BY_RANK = /^rank \d+ is refused; expected one that rank \d+ /;
+
 /** A line of a stack that is the program's or chorale's; those of Node itself are not. */
 const FRAME_OF_FILES = /^\s+at (?!.*node:)/m;
 
-/** Why the rank could not begin, where the machine lacks something: its engine, or descriptors for its modules. */
-function lackOfRank({ rank, cause }: RankFailedError): string | undefined {
-  if (!(cause instanceof Error)) return undefined;
-  const isUnavailable = (cause as { code?: unknown }).code === "UNAVAILABLE";
+/**
+ * What a world that a rank ended says, and the exit code: that of the environment where the machine lacks something, such as the
+ * rank's engine or descriptors for its modules; that of bad usage where the ranks of two hosts were given what differs.
+ */
+export function describeEnd(failure: RankFailedError): { readonly words: string; readonly exitCode: number } {
+  const { rank, cause } = failure;
+  if (!(cause instanceof Error)) return { words: describeFailure(failure), exitCode: EXIT.checkFailed };
+  const { code } = cause as { readonly code?: unknown };
   // What the program itself was refused is told with its stack.
   const lack = FRAME_OF_FILES.test(cause.stack ?? "") ? undefined : describeLack(cause);
-  const words = isUnavailable ? cause.message : lack;
-  return words === undefined ? undefined : `rank ${rank} failed first: ${words}`;
+  const words = code === "UNAVAILABLE" ? cause.message : lack;
+  if (words !== undefined) return { words: `rank ${rank} failed first: ${words}`, exitCode: EXIT.environment };
+  const isRefused = code === "INVALID_ARGUMENT" && REFUSED_BY_RANK.test(cause.message);
+  return isRefused
+    ? { words: `rank ${rank} failed first: ${cause.message}`, exitCode: EXIT.usage }
+    : { words: describeFailure(failure), exitCode: EXIT.checkFailed };
 }
 
 /** Refuses more ranks than this host has devices for, where a rank that found none has failed. @throws InvalidArgumentError */

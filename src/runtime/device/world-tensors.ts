@@ -1,11 +1,21 @@
 /** Tensors of a world in a rank's device memory: how they are made and given back, and what is refused. */
-import { ClosedError, type DType, InvalidArgumentError, parseDType, Tensor } from "../../core/index.ts";
+import {
+  ClosedError,
+  type DType,
+  InvalidArgumentError,
+  parseDType,
+  Tensor,
+  UnsupportedError,
+} from "../../core/index.ts";
 import { described, tensorInUse } from "../../core/internal.ts";
 import { devicePtr, deviceStorageOf, deviceTensor } from "./device-tensor.ts";
 import type { RankDevice } from "./rank-device.ts";
 
-/** Allocates a tensor of zeros. @throws OutOfMemoryError with the pool's state, InvalidArgumentError */
+/** Allocates a tensor of zeros. @throws OutOfMemoryError with the pool's state, InvalidArgumentError, UnsupportedError in a capture */
 export function worldDeviceTensor<D extends DType>(at: RankDevice, dtype: D, shape: readonly number[]): Tensor<D> {
+  // CUDA refuses allocations to a thread that captures, and the capture with them.
+  if (at.device.numCaptures > 0)
+    throw new UnsupportedError("world.tensor inside capture()", "make the tensor before it");
   const made = deviceTensor(at.pool, at.main, parseDType(dtype) as D, shape, { generation: at.generation });
   if (made.sizeBytes > 0) setZero(at, devicePtr(made, at.device), made.sizeBytes, "tensor");
   return made;

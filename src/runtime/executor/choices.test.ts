@@ -199,6 +199,17 @@ describe("choices", () => {
     expect(choices.accepted("all_gather_v")).toEqual(["direct-kernel"]);
   });
 
+  it("answer a shape of devices on a backend that has none", () => {
+    const named = (backend: string) => () =>
+      new Choices({ ...place(2), backend }, [SHIPPED_CHOICES]).named("all_reduce", "f32", 4, "ring-all-reduce@512");
+    for (const backend of ["threads", "tcp"]) {
+      expect(named(backend)).toThrow(
+        `algorithm is "ring-all-reduce@512"; expected ring-all-reduce alone: on ${backend} nothing has a device's shapes`,
+      );
+    }
+    expect(named("cuda")()).toMatchObject({ served: { shape: { threads: 512 } } });
+  });
+
   it("tell of each choice once, and count their calls", () => {
     const lines: string[] = [];
     const own = document({ ...table, rows: [{ fromBytes: 0, use: "ring-all-reduce" }] });

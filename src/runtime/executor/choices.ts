@@ -13,7 +13,7 @@ import { isServed, parseServed, SERVED_COLLECTIVES, type Served } from "./served
 
 export const CHOICES_SCHEMA_VERSION = 1;
 
-/** Backends whose calls go into graphs, and what serves calls there that is no algorithm. */
+/** Backends of devices, whose calls go into graphs, and what serves calls there that is no algorithm. */
 const CAPTURING: ReadonlyMap<string, readonly string[]> = new Map([["cuda", ["nccl"]]]);
 
 export interface ChoiceRow {
@@ -264,6 +264,10 @@ export class Choices {
     if (typeof label !== "string") throw new InvalidArgumentError("algorithm", label, accepted());
     const kernels = this.#place.kernels[collective];
     const served = parseServed(label, kernels);
+    if (served.kind === "plan" && served.shape !== undefined && !CAPTURING.has(this.#place.backend)) {
+      const accepted = `${label.slice(0, label.indexOf("@"))} alone: on ${this.#place.backend} nothing has a device's shapes`;
+      throw new InvalidArgumentError("algorithm", label, accepted);
+    }
     if (served.kind === "plan" && !isAlgorithmFor(served, collective, this.#place.numRanks)) {
       throw new InvalidArgumentError("algorithm", label, accepted());
     }

@@ -64,15 +64,16 @@ const UPWARDS = 1 + 2 ** -40;
  * const bound = quantizedAllReduceErrorBound({ magnitude: 4, largest: 12, sum: 2 }, { numRanks: 2 });
  * console.log(bound < 0.4); // true
  */
-export function quantizedAllReduceErrorBound(
-  { magnitude, largest, sum = magnitude }: QuantizedMagnitudes,
-  { numRanks, format = "e4m3", op = "sum", dtype = "f32" }: QuantizedBoundOptions,
-): number {
+export function quantizedAllReduceErrorBound(magnitudes: QuantizedMagnitudes, options: QuantizedBoundOptions): number {
+  checkObject("magnitudes", magnitudes, "an object, such as { magnitude: 4, largest: 12 }");
+  checkObject("options", options, "an object, such as { numRanks: 2 }");
+  const { magnitude, largest, sum = magnitude } = magnitudes;
+  const { numRanks, format = "e4m3", op = "sum", dtype = "f32" } = options;
   checkOneOf("format", format, QUANTIZED_FORMATS);
   checkOneOf("op", op, QUANTIZED_OPS);
   checkOneOf("dtype", dtype, QUANTIZED_DTYPES);
   if (!Number.isInteger(numRanks) || numRanks < 1)
-    throw new InvalidArgumentError("numRanks", numRanks, "an integer, 1 or more");
+    throw new InvalidArgumentError("numRanks", numRanks, "a whole number, 1 or more");
   for (const [name, value] of Object.entries({ magnitude, largest, sum })) {
     if (typeof value !== "number" || !(value >= 0)) throw new InvalidArgumentError(name, value, "a number, 0 or more");
   }
@@ -103,4 +104,9 @@ export function quantizedAllReduceErrorBound(
   return sum / divisor + whole > largestOutput && !(isQuantizedAgain && dtype !== "f16")
     ? Number.POSITIVE_INFINITY
     : whole;
+}
+
+/** @throws InvalidArgumentError */
+function checkObject(name: string, value: unknown, accepted: string): void {
+  if (typeof value !== "object" || value === null) throw new InvalidArgumentError(name, value, accepted);
 }

@@ -1,6 +1,6 @@
 /** The local steps and the bound, over members that this thread plays: every result beside a model in plain JavaScript. */
 import { expect, it } from "vitest";
-import { decodeFloat, encodeFloat, type Tensor, tensor } from "../../core/index.ts";
+import { decodeFloat, encodeFloat, InvalidArgumentError, type Tensor, tensor } from "../../core/index.ts";
 import { BLOCK_SIZES, blockLayout, type QuantizedCall, SCALED_FORMATS } from "./block-layout.ts";
 import { quantizedAllReduceErrorBound } from "./error-bound.ts";
 import { HostQuantizer } from "./host-quantizer.ts";
@@ -273,7 +273,12 @@ it.each([
   [{ magnitude: -1, largest: 1 }, { numRanks: 2 }, /magnitude/],
   [{ magnitude: 1, largest: Number.NaN }, { numRanks: 2 }, /largest/],
   [{ magnitude: 1, largest: 1 }, { numRanks: 0 }, /numRanks/],
+  [{ magnitude: 1, largest: 1 }, { numRanks: 1.5 }, /numRanks is 1.5; expected a whole number/],
+  [undefined as never, undefined as never, /magnitudes is undefined; expected an object, such as/],
+  [{ magnitude: 1, largest: 1 }, undefined as never, /options is undefined; expected an object, such as/],
   [{ magnitude: 1, largest: 1 }, { numRanks: 2, format: "e3m4" as never }, /e4m3, e5m2/],
 ])("refuses a bound for %j, %j", (element, options, message) => {
-  expect(() => quantizedAllReduceErrorBound(element, options)).toThrow(message);
+  const bound = () => quantizedAllReduceErrorBound(element, options);
+  expect(bound).toThrow(InvalidArgumentError);
+  expect(bound).toThrow(message);
 });

@@ -35,18 +35,20 @@ const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
  * The files that were named, with absolute paths: by an option, else by the environment.
+ * @param names what the caller calls them, where that is not the option or the variables
  * @throws InvalidArgumentError where some are named and others are not
  */
 export function tlsFiles(
   given: TlsFiles | undefined,
   env: Readonly<Record<string, string | undefined>>,
+  names?: TlsFiles,
 ): TlsFiles | undefined {
   const named = PARTS.map((part) => (given === undefined ? env[TLS_VARIABLES[part]] || undefined : given[part]));
   if (given === undefined && named.every((path) => path === undefined)) return undefined;
   const [ca, cert, key] = PARTS.map((part, at) => {
     const path: unknown = named[at];
     if (typeof path === "string" && path !== "") return resolve(path);
-    const what = given === undefined ? TLS_VARIABLES[part] : `tls.${part}`;
+    const what = names?.[part] ?? (given === undefined ? TLS_VARIABLES[part] : `tls.${part}`);
     throw new InvalidArgumentError(what, path, "the path of a PEM file: TLS needs ca, cert and key");
   });
   return { ca: ca ?? "", cert: cert ?? "", key: key ?? "" };

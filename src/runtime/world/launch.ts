@@ -93,11 +93,17 @@ export async function runWorld<R, D>(
   const hosts: RankHost[] = [];
   let supervisor: Supervisor | undefined;
   let remote: RemoteNodes | undefined;
+  // From now on, for whoever asks before the ranks have started is not to end the launcher.
+  const stopAsking = onFlightAsked(() => {
+    supervisor?.recordFlight();
+    if (supervisor !== undefined) remote?.askFlight();
+  });
   try {
     if (plan !== undefined && plan.rank > 0) {
       const { backendOptions = {}, graceMs = DEFAULT_GRACE_MS, onOutput } = options;
       const module = await bundling;
       await serveNode({ plan, kind, ranks, backendOptions, module, graceMs, signal, onOutput, startRank: takeHost });
+      stopAsking();
       return [];
     }
     if (plan !== undefined) {
@@ -138,6 +144,7 @@ export async function runWorld<R, D>(
     });
     supervisor.start(hosts);
   } catch (error) {
+    stopAsking();
     for (const host of hosts) {
       host.listen(undefined);
       host.terminate();
@@ -151,10 +158,6 @@ export async function runWorld<R, D>(
       : error;
   }
   const world = supervisor;
-  const stopAsking = onFlightAsked(() => {
-    world.recordFlight();
-    remote?.askFlight();
-  });
   try {
     const results = (await world.finish()) as R[];
     await remote?.end();

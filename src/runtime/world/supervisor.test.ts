@@ -255,4 +255,20 @@ describe("a launch", () => {
     await expect(runWorld({ ranks: 2, run: () => 1 }, take, false)).rejects.toThrow("no thread is left");
     expect(host.terminated).toBe(true);
   });
+
+  it("goes on when it is asked what the ranks did before there are any", async () => {
+    const dumps = scratchFolder("asked-early");
+    vi.stubEnv("CHORALE_FLIGHT_DIR", dumps);
+    let numListeners = 0;
+    const take = () => {
+      numListeners = process.listenerCount("SIGUSR2");
+      process.emit("SIGUSR2");
+      throw new Error("no thread is left");
+    };
+    await expect(runWorld({ ranks: 1, run: () => 1 }, take, false)).rejects.toThrow("no thread is left");
+    vi.unstubAllEnvs();
+    expect(numListeners).toBe(1);
+    expect(process.listenerCount("SIGUSR2")).toBe(0);
+    expect(readdirSync(dumps)).toEqual([]);
+  });
 });
