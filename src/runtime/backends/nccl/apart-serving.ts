@@ -17,7 +17,7 @@ const KEPT = new WeakMap<Pick<Range, "choice">, Map<number, ByNumber>>();
 /**
  * @param range what calls of one operation, element type, operator, epilogue and class of sizes have in common
  * @param named finds what serves by a label
- * @returns undefined where nothing does, or members could not open it
+ * @returns undefined where nothing does. What no member can open is returned too, for NCCL to serve: members may not all know yet
  */
 export function apartServing(
   range: Pick<Range, "choice">,
@@ -36,7 +36,7 @@ export function apartServing(
     byLength.set(unitBytes, byNumber);
     KEPT.set(range, byLength);
   }
-  return serving?.isRefused === false ? serving : undefined;
+  return serving ?? undefined;
 }
 
 /** What `fn` gives; nothing where it is refused, as it is on all members alike. */

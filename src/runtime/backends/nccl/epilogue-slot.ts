@@ -52,6 +52,11 @@ export class EpilogueSlot {
     return this.#loaded !== undefined || this.#refusal !== undefined;
   }
 
+  /** Whether calls that need it take a turn for it. */
+  get needsTurn(): boolean {
+    return !this.isSettled;
+  }
+
   /** Whether a call that needs it may take its turn. */
   get mayOpen(): boolean {
     this.#isOffered ||= this.#mayLoad;

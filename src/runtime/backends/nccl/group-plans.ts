@@ -164,7 +164,10 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     return undefined;
   }
 
-  /** What a call names with `algorithm:`. @throws InvalidArgumentError, UnsupportedError */
+  /**
+   * What a call names with `algorithm:`. Where no member can open it, NCCL serves the call: members may not all know yet.
+   * @throws InvalidArgumentError, UnsupportedError for what cannot be made at all
+   */
   named(asked: PlannedCall, label: string): Serving | undefined {
     const { choices } = this;
     const { size } = this.#parts;
@@ -195,7 +198,6 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       serving = this.#servingOf(choice, named, shape, asked, maxBytes, isApart);
       named.servings.set(of, serving);
     }
-    if (serving.slot.refusal !== undefined) throw serving.slot.refusal;
     return serving;
   }
 
@@ -209,12 +211,11 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
     const name = `${hash} ${proofOf(plan)?.ok === true} ${JSON.stringify(shape)} ${maxBytes}`;
     const known = this.#programs.get(name);
     this.#programs.delete(name);
-    if (known !== undefined && known.refusal === undefined) {
+    if (known !== undefined) {
       // The last one of a Map is the one used last.
       this.#programs.set(name, known);
       return known;
     }
-    if (known !== undefined) this.#slots.delete(known.kind);
     const slot = this.#slot(plan, shape, maxBytes, false);
     this.#programs.set(name, slot);
     if (this.#programs.size > MAX_PROGRAMS) {
@@ -256,7 +257,7 @@ export class GroupPlans implements SlotOwner, CallPlans, PlanOpenings {
       const slot = this.#openable(kind);
       if (slot === undefined) continue;
       const goesOn = slot.open(target);
-      if (!slot.isSettled) this.#parts.queue.firstCalls.forget(kind);
+      if (slot.needsTurn) this.#parts.queue.firstCalls.forget(kind);
       if (!goesOn) return false;
     }
     return true;

@@ -3,6 +3,7 @@
  * memory are staged like those of any call.
  */
 import {
+  type ChoraleError,
   DTYPES,
   type DType,
   decodeFloat,
@@ -76,9 +77,14 @@ export function prepareRun(
     const copied = copies && toldOfCopies(copies, rank, { ...place, kept });
     const reaches = copied === undefined && slot.kernel.shiftsAddresses;
     const toldCall = () => copied ?? toldOfKernel(slot, rank, place);
+    // Of this call: the next one tries to open the plan again.
+    let refusal: ChoraleError | undefined;
     const launch = (at: CallTarget) => {
       const { loaded } = slot;
-      if (loaded === undefined) return;
+      if (loaded === undefined) {
+        refusal = slot.refusal;
+        return;
+      }
       if (choice !== undefined) choice.calls++;
       if (scalar !== undefined && copied === undefined) loaded.scalar = scalar;
       const copiesBack = staged.some(({ after }) => after !== undefined);
@@ -104,7 +110,7 @@ export function prepareRun(
           ? (isCaptured) => slot.loaded === undefined || told.meets(toldCall, isCaptured)
           : undefined,
       reachesPeers: copied !== undefined || slot.kernel.reachesBuffers,
-      refusal: () => slot.refusal,
+      refusal: () => refusal,
       finish: staged.flatMap(({ finish }) => finish ?? []),
       value: () => result,
       sizeBytes: bytes,

@@ -58,7 +58,7 @@ it("leaves ever more calls to NCCL before one waits again, where NCCL can serve 
 });
 
 it("opens a smaller kernel in the next turn where a member has no room for the first, and refuses when that has none either", () => {
-  const told = (answers: readonly ("fails" | "loads")[]) => {
+  const told = (answers: readonly ("fails" | "loads")[], isReplaceable = true) => {
     const loads = [...answers];
     const tried: string[] = [];
     let closed = 0;
@@ -75,7 +75,7 @@ it("opens a smaller kernel in the next turn where a member has no room for the f
         met: () => {},
       },
       {
-        ...{ kind: 1, plan: {} as ExecutionPlan, dtype: "f32", maxBytes: 1024, isReplaceable: false },
+        ...{ kind: 1, plan: {} as ExecutionPlan, dtype: "f32", maxBytes: 1024, isReplaceable },
         kernel: { source: "large" } as GeneratedKernel,
         smaller: () => ({ source: "small" }) as GeneratedKernel,
       },
@@ -88,4 +88,12 @@ it("opens a smaller kernel in the next turn where a member has no room for the f
   const both = ["large", "small"];
   expect(told(["fails", "loads"])).toMatchObject({ tried: both, turns: [false, true], opened: true });
   expect(told(["fails", "fails"])).toMatchObject({ tried: both, turns: [false, true], refusal: "UNSUPPORTED" });
+  // Where NCCL cannot serve the call, the next one tries again, from the first kernel on.
+  const again = told(["fails", "fails", "loads"], false);
+  expect(again).toMatchObject({
+    tried: [...both, "large"],
+    turns: [false, true, true],
+    opened: true,
+    refusal: undefined,
+  });
 });

@@ -47,6 +47,8 @@ export class PlanSlot {
   #kernel: GeneratedKernel;
   /** Makes a kernel for which there may be room where there is none for the first. */
   #smaller: (() => GeneratedKernel) | undefined;
+  /** What is tried first, each time. */
+  readonly #first: { readonly kernel: GeneratedKernel; readonly smaller: (() => GeneratedKernel) | undefined };
   /** This member's part, while others do not have theirs. */
   #own: LoadedPlan | undefined;
   #loaded: LoadedPlan | undefined;
@@ -73,6 +75,7 @@ export class PlanSlot {
     this.dtype = parts.dtype;
     this.#kernel = parts.kernel;
     this.#smaller = parts.smaller;
+    this.#first = { kernel: parts.kernel, smaller: parts.smaller };
     this.maxBytes = parts.maxBytes;
     this.isReplaceable = parts.isReplaceable;
   }
@@ -82,7 +85,7 @@ export class PlanSlot {
     return this.#kernel;
   }
 
-  /** Why no member could open it, once that is known. */
+  /** Why no member could open it when it was last tried. */
   get refusal(): ChoraleError | undefined {
     return this.#refusal;
   }
@@ -92,14 +95,20 @@ export class PlanSlot {
     return this.#loaded;
   }
 
-  /** Whether it was opened, or refused. */
+  /** Whether it was opened, or refused for good: for calls that NCCL cannot serve, each call tries again. */
   get isSettled(): boolean {
-    return this.#loaded !== undefined || this.#refusal !== undefined;
+    return this.#loaded !== undefined || (this.#refusal !== undefined && this.isReplaceable);
+  }
+
+  /** Whether its calls take a turn: while it is shut NCCL may serve them, and have to connect peers for that. */
+  get needsTurn(): boolean {
+    return this.#loaded === undefined;
   }
 
   /** For a call that is the next to go, once: whether it leaves the plan shut. On all members alike. */
   takesRest(): boolean {
-    if (this.isSettled || this.#rest === 0) return false;
+    if (this.isSettled) return this.#loaded === undefined;
+    if (this.#rest === 0) return false;
     this.#rest--;
     return true;
   }
@@ -146,10 +155,14 @@ export class PlanSlot {
       return false;
     }
     const refusal = outcome === "ready" ? this.#connect(loaded, said, tell) : outcome;
-    if (refusal === undefined && !this.#closed) this.#loaded = loaded;
-    else {
+    if (refusal === undefined && !this.#closed) {
+      this.#loaded = loaded;
+      this.#refusal = undefined;
+    } else {
       loaded?.close();
       this.#refusal = refusal ?? new UnsupportedError(this.#name, "its group was closed");
+      this.#kernel = this.#first.kernel;
+      this.#smaller = this.#first.smaller;
     }
     return true;
   }

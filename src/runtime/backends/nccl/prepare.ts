@@ -75,7 +75,7 @@ export const kindsOf = ({ kind, otherKinds }: Prepared): readonly CallKind[] =>
 
 /** The kinds of a call that a plan serves, or that NCCL does, which has a kind of its own for it. */
 function kindsBy(plan: Serving | undefined, ofNccl: CallKind): readonly CallKind[] {
-  if (plan === undefined) return [ofNccl];
+  if (plan === undefined || plan.isRefused) return [ofNccl];
   return plan.leavesToNccl === true ? [ofNccl, ...plan.kinds] : plan.kinds;
 }
 
