@@ -32,7 +32,7 @@ const MOST_PLACES = isFull ? 16 : 3;
 const quick = options.filter(({ isSlow }) => isSlow !== true);
 /** Where ranks start. */
 const slow = options.filter(({ isSlow }) => isSlow === true);
-const attacked = [...spread(quick, 5), ...spread(slow, 8)];
+const attacked = [...spread(quick, 8), ...spread(slow, 8)];
 
 async function endOf(argv: readonly string[]) {
   const began = performance.now();
@@ -55,7 +55,7 @@ describe("every option that takes a file", () => {
     expect(missing).toEqual([]);
   });
 
-  it.each([...spread(quick, 3, 1), ...spread(slow, 4, 1), ...ofRoots].map((option) => [option.name, option] as const))(
+  it.each([...spread(quick, 5, 1), ...spread(slow, 5, 1), ...ofRoots].map((option) => [option.name, option] as const))(
     "%s takes a right one",
     async (_, option) => {
       const file = own(option);

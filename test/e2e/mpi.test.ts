@@ -99,10 +99,14 @@ const linesOf = (text: string) =>
 
 /** Whose results are compared with the reference, and who ends its job: its own launcher's doing. The other with the next seed. */
 const compared = spread(MPIS, 2);
-/** Who serves inside the host, and has a rank die under chorale's launcher: the other one. */
+/** Who has a rank die under chorale's launcher: the other one. */
 const served = spread(MPIS, 2, 1);
+/** Who has plans serve inside the host: one of them with every other seed. */
+const planned = spread([OPEN_MPI, undefined, MPICH, undefined], 4, 1);
 /** Which of the ways to all data: of a launcher of its own, host by host, or from a device. */
 const paths = spread(["ranks", "hosts", "device"], 3);
+/** Which of the cases that Open MPI alone has: each starts processes of its own. */
+const alone = spread(["hosts", "in place", "left", "measured", "given up", "signal"], 3);
 for (const mpi of MPIS) {
   describe.skipIf(!mpi.installed)(nameOf(mpi), () => {
     const env = { CHORALE_MPI_LIBRARY: mpi.library };
@@ -217,7 +221,7 @@ for (const mpi of MPIS) {
       },
     );
 
-    it.runIf(served.includes(mpi))(
+    it.runIf(planned.includes(mpi))(
       "has the exchange and plans serve inside the host as it is told to, and keeps the event loop alive",
       {
         timeout: 120_000,
@@ -297,135 +301,147 @@ for (const mpi of MPIS) {
 }
 
 describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
-  it("joins ranks of several hosts: groups, a mismatch, a rank that never calls, one that dies", {
-    timeout: 90_000,
-  }, async () => {
-    // Ranks 0 and 2 are on one host, rank 1 on the other.
-    const options = { ranks: 3, backend: "mpi", env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library } } as const;
-    const found = await launch({
-      ...options,
-      backendOptions: { hosts: [0, 1], choices: "exchange" },
-      run: async ({ comm, rank }) => {
-        const told = async (call: () => PromiseLike<unknown> | undefined) => {
+  it.runIf(alone.includes("hosts"))(
+    "joins ranks of several hosts: groups, a mismatch, a rank that never calls, one that dies",
+    {
+      timeout: 90_000,
+    },
+    async () => {
+      // Ranks 0 and 2 are on one host, rank 1 on the other.
+      const options = { ranks: 3, backend: "mpi", env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library } } as const;
+      const found = await launch({
+        ...options,
+        backendOptions: { hosts: [0, 1], choices: "exchange" },
+        run: async ({ comm, rank }) => {
+          const told = async (call: () => PromiseLike<unknown> | undefined) => {
+            try {
+              await call();
+              return "no error";
+            } catch (error) {
+              return (error as Error).message;
+            }
+          };
+          const sum = (await comm.allReduce(new Float32Array(3).fill(rank + 1))).at(2);
+          // The first is inside a host, the second spans two.
+          const pairs = [await comm.split(rank === 1 ? 1 : 0), await comm.split(rank < 2 ? 0 : 1)];
+          const sums = pairs.map((pair) =>
+            pair
+              ?.allReduce(new Float32Array(3).fill(rank + 1))
+              .wait()
+              .at(2),
+          );
+          const served = pairs.map((pair) => Object.keys(pair?.stats().choices ?? {}).join());
+          const objects = await comm.gatherObjects({ rank });
+          const apart = await comm.split(0);
+          const mismatch = await told(() => apart?.allReduce(new Float32Array(rank === 1 ? 4 : 8)));
+          const late = await comm.split(0);
+          await comm.barrier();
+          const never = rank === 1 ? "" : await told(() => late?.barrier({ timeoutMs: 700 }));
+          await comm.barrier();
+          const byHosts = Object.keys(comm.stats().choices ?? {}).join();
+          return { sum, sums, served, byHosts, objects, mismatch, never };
+        },
+      });
+      expect(found.map(({ sum }) => sum)).toEqual([6, 6, 6]);
+      expect(found.map(({ sums }) => sums)).toEqual([
+        [4, 3],
+        [2, 3],
+        [4, 3],
+      ]);
+      expect(found.map(({ served }) => served[0])).toEqual(["all_reduce exchange", "", "all_reduce exchange"]);
+      expect(found.map(({ byHosts }) => byHosts)).toEqual(Array(3).fill("all_reduce exchange"));
+      expect(found[1]?.objects).toEqual([{ rank: 0 }, { rank: 1 }, { rank: 2 }]);
+      for (const { mismatch } of found) {
+        expect(mismatch).toMatch(/rank [02]: all_reduce\(f32\[8\], sum\)/);
+        expect(mismatch).toMatch(/rank 1: all_reduce\(f32\[4\], sum\)/);
+      }
+      for (const rank of [0, 2]) expect(found[rank]?.never).toMatch(/within 700 ms; .*missing: ranks \[.*1.*\]/);
+      const dead = launch({
+        ...options,
+        backendOptions: { hosts: [0, 1] },
+        run: async ({ comm, rank }) => {
+          await comm.barrier();
+          if (rank === 1) process.kill(process.pid, "SIGKILL");
+          await comm.barrier();
+        },
+      });
+      await expect(dead).rejects.toMatchObject({ code: "RANK_FAILED", rank: 1 });
+      const nonsense = launch({ ...options, backendOptions: { hosts: [0, -1] }, run: async () => {} });
+      await expect(nonsense).rejects.toThrow(/hosts.*1 to 16 integers from 0/);
+    },
+  );
+
+  it.runIf(alone.includes("in place"))(
+    "sums where some ranks are in place and others are not, which MPI has no call for",
+    {
+      timeout: 120_000,
+    },
+    async () => {
+      const found = await launch({
+        ranks: 4,
+        backend: "mpi",
+        backendOptions: { choices: "mpi" },
+        env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
+        // From 64 KiB and four ranks on, Open MPI chooses its algorithm by that; more than 2 MiB go in pieces.
+        run: ({ comm, rank }) =>
+          [20_000, 1_200_000].flatMap((count) => {
+            const x = new Int32Array(count).fill(rank + 1);
+            const sum = comm.allReduce(x, rank === 0 ? {} : { output: new Int32Array(count) }).wait().data;
+            return [sum[0], sum[count - 1]];
+          }),
+      });
+      for (const sums of found) expect(sums).toEqual([10, 10, 10, 10]);
+    },
+  );
+
+  it.runIf(alone.includes("left"))(
+    "writes nothing to the result of a rank that has left a call which others have found",
+    {
+      timeout: 120_000,
+    },
+    async () => {
+      const found = await launch({
+        ranks: 3,
+        backend: "mpi",
+        backendOptions: { choices: "exchange" },
+        env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
+        run: async (world) => {
+          const { comm, rank, size } = world;
+          const pass = (ms: number) => {
+            for (const until = performance.now() + ms; performance.now() < until; );
+          };
+          const group = await comm.split(0, rank);
+          if (group === undefined) return false;
+          const input = world.tensor("i8", [24 * 2 ** 20]).fill(rank);
+          const output = world.tensor("i8", [size * input.size]);
+          group.barrier().wait();
+          let isAsLeft = true;
           try {
-            await call();
-            return "no error";
-          } catch (error) {
-            return (error as Error).message;
+            // The first to call, and busy until the others copy, for some 50 ms: no look at its call tells that they have come.
+            pass(rank === 1 ? 0 : 20);
+            const work = group.allGather(input, { output });
+            pass(rank === 1 ? 25 : 0);
+            if (rank === 1) group.abort("enough");
+            work.wait();
+          } catch {
+            output.fill(7);
+            pass(200);
+            isAsLeft = Buffer.compare(Buffer.from(output.data.buffer), Buffer.alloc(output.size, 7)) === 0;
           }
-        };
-        const sum = (await comm.allReduce(new Float32Array(3).fill(rank + 1))).at(2);
-        // The first is inside a host, the second spans two.
-        const pairs = [await comm.split(rank === 1 ? 1 : 0), await comm.split(rank < 2 ? 0 : 1)];
-        const sums = pairs.map((pair) =>
-          pair
-            ?.allReduce(new Float32Array(3).fill(rank + 1))
-            .wait()
-            .at(2),
-        );
-        const served = pairs.map((pair) => Object.keys(pair?.stats().choices ?? {}).join());
-        const objects = await comm.gatherObjects({ rank });
-        const apart = await comm.split(0);
-        const mismatch = await told(() => apart?.allReduce(new Float32Array(rank === 1 ? 4 : 8)));
-        const late = await comm.split(0);
-        await comm.barrier();
-        const never = rank === 1 ? "" : await told(() => late?.barrier({ timeoutMs: 700 }));
-        await comm.barrier();
-        const byHosts = Object.keys(comm.stats().choices ?? {}).join();
-        return { sum, sums, served, byHosts, objects, mismatch, never };
-      },
-    });
-    expect(found.map(({ sum }) => sum)).toEqual([6, 6, 6]);
-    expect(found.map(({ sums }) => sums)).toEqual([
-      [4, 3],
-      [2, 3],
-      [4, 3],
-    ]);
-    expect(found.map(({ served }) => served[0])).toEqual(["all_reduce exchange", "", "all_reduce exchange"]);
-    expect(found.map(({ byHosts }) => byHosts)).toEqual(Array(3).fill("all_reduce exchange"));
-    expect(found[1]?.objects).toEqual([{ rank: 0 }, { rank: 1 }, { rank: 2 }]);
-    for (const { mismatch } of found) {
-      expect(mismatch).toMatch(/rank [02]: all_reduce\(f32\[8\], sum\)/);
-      expect(mismatch).toMatch(/rank 1: all_reduce\(f32\[4\], sum\)/);
-    }
-    for (const rank of [0, 2]) expect(found[rank]?.never).toMatch(/within 700 ms; .*missing: ranks \[.*1.*\]/);
-    const dead = launch({
-      ...options,
-      backendOptions: { hosts: [0, 1] },
-      run: async ({ comm, rank }) => {
-        await comm.barrier();
-        if (rank === 1) process.kill(process.pid, "SIGKILL");
-        await comm.barrier();
-      },
-    });
-    await expect(dead).rejects.toMatchObject({ code: "RANK_FAILED", rank: 1 });
-    const nonsense = launch({ ...options, backendOptions: { hosts: [0, -1] }, run: async () => {} });
-    await expect(nonsense).rejects.toThrow(/hosts.*1 to 16 integers from 0/);
-  });
-
-  it("sums where some ranks are in place and others are not, which MPI has no call for", {
-    timeout: 120_000,
-  }, async () => {
-    const found = await launch({
-      ranks: 4,
-      backend: "mpi",
-      backendOptions: { choices: "mpi" },
-      env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
-      // From 64 KiB and four ranks on, Open MPI chooses its algorithm by that; more than 2 MiB go in pieces.
-      run: ({ comm, rank }) =>
-        [20_000, 1_200_000].flatMap((count) => {
-          const x = new Int32Array(count).fill(rank + 1);
-          const sum = comm.allReduce(x, rank === 0 ? {} : { output: new Int32Array(count) }).wait().data;
-          return [sum[0], sum[count - 1]];
-        }),
-    });
-    for (const sums of found) expect(sums).toEqual([10, 10, 10, 10]);
-  });
-
-  it("writes nothing to the result of a rank that has left a call which others have found", {
-    timeout: 120_000,
-  }, async () => {
-    const found = await launch({
-      ranks: 3,
-      backend: "mpi",
-      backendOptions: { choices: "exchange" },
-      env: { CHORALE_MPI_LIBRARY: OPEN_MPI.library },
-      run: async (world) => {
-        const { comm, rank, size } = world;
-        const pass = (ms: number) => {
-          for (const until = performance.now() + ms; performance.now() < until; );
-        };
-        const group = await comm.split(0, rank);
-        if (group === undefined) return false;
-        const input = world.tensor("i8", [24 * 2 ** 20]).fill(rank);
-        const output = world.tensor("i8", [size * input.size]);
-        group.barrier().wait();
-        let isAsLeft = true;
-        try {
-          // The first to call, and busy until the others copy, for some 50 ms: no look at its call tells that they have come.
-          pass(rank === 1 ? 0 : 20);
-          const work = group.allGather(input, { output });
-          pass(rank === 1 ? 25 : 0);
-          if (rank === 1) group.abort("enough");
-          work.wait();
-        } catch {
-          output.fill(7);
-          pass(200);
-          isAsLeft = Buffer.compare(Buffer.from(output.data.buffer), Buffer.alloc(output.size, 7)) === 0;
-        }
-        await group.close().catch(() => {});
-        await comm.barrier();
-        return isAsLeft;
-      },
-    });
-    expect(found).toEqual([true, true, true]);
-  });
+          await group.close().catch(() => {});
+          await comm.barrier();
+          return isAsLeft;
+        },
+      });
+      expect(found).toEqual([true, true, true]);
+    },
+  );
 
   const givenUp = [
     ["of a group that the others are not in", "all_reduce"],
     ["that another one failed before it began", "barrier"],
   ] as const;
-  it.each(spread(givenUp, 2))(
+  it.runIf(alone.includes("given up")).each(spread(givenUp, 2))(
     "ends where some ranks gave up a call that MPI holds, %s",
     { timeout: 120_000 },
     async (_what, op) => {
@@ -480,67 +496,75 @@ describe.skipIf(!OPEN_MPI.installed)(nameOf(OPEN_MPI), () => {
     },
   );
 
-  it("is launched by chorale: results, by what it measures to be faster, and native output", {
-    timeout: 120_000,
-  }, async () => {
-    const lines: string[] = [];
-    const found = await launch({
-      ranks: 2,
-      backend: "mpi",
-      backendOptions: { choices: "measured" },
-      onOutput: ({ rank, text }) => lines.push(`${rank} ${text}`),
-      run: async (world) => {
-        const { writeSync } = await import("node:fs");
-        // By itself, as native libraries print: through mpirun.
-        writeSync(1, `raw ${world.rank}\n`);
-        const x = world.tensor("f16", [140_000]).fill(world.rank + 0.5);
-        await world.comm.allReduce(x);
-        return { sums: [x.at(0), x.at(-1)], choices: Object.keys(world.comm.stats().choices ?? {}) };
-      },
-    });
-    expect(found.map(({ sums }) => sums)).toEqual([
-      [2, 2],
-      [2, 2],
-    ]);
-    expect(found[0]?.choices).toEqual([expect.stringMatching(/^all_reduce (mpi|exchange)/)]);
-    // One answer on all ranks.
-    expect(found[1]?.choices).toEqual(found[0]?.choices);
-    await expect.poll(() => lines.toSorted(), { timeout: 30_000 }).toEqual(["0 raw 0", "1 raw 1"]);
-  });
+  it.runIf(alone.includes("measured"))(
+    "is launched by chorale: results, by what it measures to be faster, and native output",
+    {
+      timeout: 120_000,
+    },
+    async () => {
+      const lines: string[] = [];
+      const found = await launch({
+        ranks: 2,
+        backend: "mpi",
+        backendOptions: { choices: "measured" },
+        onOutput: ({ rank, text }) => lines.push(`${rank} ${text}`),
+        run: async (world) => {
+          const { writeSync } = await import("node:fs");
+          // By itself, as native libraries print: through mpirun.
+          writeSync(1, `raw ${world.rank}\n`);
+          const x = world.tensor("f16", [140_000]).fill(world.rank + 0.5);
+          await world.comm.allReduce(x);
+          return { sums: [x.at(0), x.at(-1)], choices: Object.keys(world.comm.stats().choices ?? {}) };
+        },
+      });
+      expect(found.map(({ sums }) => sums)).toEqual([
+        [2, 2],
+        [2, 2],
+      ]);
+      expect(found[0]?.choices).toEqual([expect.stringMatching(/^all_reduce (mpi|exchange)/)]);
+      // One answer on all ranks.
+      expect(found[1]?.choices).toEqual(found[0]?.choices);
+      await expect.poll(() => lines.toSorted(), { timeout: 30_000 }).toEqual(["0 raw 0", "1 raw 1"]);
+    },
+  );
 
-  it("leaves no mpirun, rank or folder behind when its launcher is ended by a signal", {
-    timeout: 120_000,
-  }, async () => {
-    const program = `import { launch } from ${JSON.stringify(chorale)};
+  it.runIf(alone.includes("signal"))(
+    "leaves no mpirun, rank or folder behind when its launcher is ended by a signal",
+    {
+      timeout: 120_000,
+    },
+    async () => {
+      const program = `import { launch } from ${JSON.stringify(chorale)};
       await launch({ ranks: 2, backend: "mpi", run: async (world) => {
         await world.comm.barrier();
         if (world.rank === 0) console.log(\`pids \${process.pid} \${process.ppid}\`);
         await new Promise((resolve) => setTimeout(resolve, 50_000));
       } });`;
-    // Too long for the path of a socket: the ranks' folder is in /tmp then.
-    const long = join(temporary, "long".repeat(20));
-    mkdirSync(long);
-    const env = { ...process.env, TMPDIR: long };
-    const launcher = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
-    const isOwn = (name: string) => /^chorale-(ranks|mpi)-/.test(name) && name.includes(`-${launcher.pid}-`);
-    // The second is for Open MPI's shared memory.
-    const folders = () => ["/tmp", "/dev/shm"].flatMap((parent) => readdirSync(parent).filter(isOwn));
-    let said = "";
-    for await (const text of launcher.stdout) {
-      said += text;
-      if (/pids \d+ \d+\n/.test(said)) break;
-    }
-    const made = folders();
-    expect(made).toEqual([expect.stringMatching(/^chorale-ranks-/), expect.stringMatching(/^chorale-mpi-/)]);
-    const pids = said.match(/pids (\d+) (\d+)/)?.slice(1) ?? [];
-    expect(pids).toHaveLength(2);
-    launcher.kill("SIGTERM");
-    const left = () => [
-      ...pids.filter((pid) => existsSync(`/proc/${pid}/exe`)),
-      ...folders().filter((name) => made.includes(name)),
-    ];
-    await expect.poll(left, { timeout: 120_000 }).toEqual([]);
-  });
+      // Too long for the path of a socket: the ranks' folder is in /tmp then.
+      const long = join(temporary, "long".repeat(20));
+      mkdirSync(long);
+      const env = { ...process.env, TMPDIR: long };
+      const launcher = spawn(process.execPath, ["--input-type=module", "-e", program], { env });
+      const isOwn = (name: string) => /^chorale-(ranks|mpi)-/.test(name) && name.includes(`-${launcher.pid}-`);
+      // The second is for Open MPI's shared memory.
+      const folders = () => ["/tmp", "/dev/shm"].flatMap((parent) => readdirSync(parent).filter(isOwn));
+      let said = "";
+      for await (const text of launcher.stdout) {
+        said += text;
+        if (/pids \d+ \d+\n/.test(said)) break;
+      }
+      const made = folders();
+      expect(made).toEqual([expect.stringMatching(/^chorale-ranks-/), expect.stringMatching(/^chorale-mpi-/)]);
+      const pids = said.match(/pids (\d+) (\d+)/)?.slice(1) ?? [];
+      expect(pids).toHaveLength(2);
+      launcher.kill("SIGTERM");
+      const left = () => [
+        ...pids.filter((pid) => existsSync(`/proc/${pid}/exe`)),
+        ...folders().filter((name) => made.includes(name)),
+      ];
+      await expect.poll(left, { timeout: 120_000 }).toEqual([]);
+    },
+  );
 
   it("refuses worlds that are rebuilt, and threads", async () => {
     const run = () => {};

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { verifyPlan } from "../../src/authoring/verifier/index.ts";
+import { spread } from "../support/spread.ts";
 import { searchForBreak } from "./adversary.ts";
 import { runAndLook } from "./interpreter.ts";
 import { isShapeless, judge } from "./judge.ts";
@@ -42,10 +43,11 @@ describe("random plans", () => {
   });
 
   // Long: node test/campaigns/verifier.mjs --plans 200000 --adversary 20000
-  it.each([
+  const schedules = [
     ["random schedules", false, 120],
     ["schedules that a search finds", true, 40],
-  ])(
+  ] as const;
+  it.each(spread(schedules, 2))(
     "of every construct, launches and units that the verifier passes hold out against %s",
     { timeout: 600_000 },
     (_, search, plans) => {

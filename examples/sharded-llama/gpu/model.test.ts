@@ -82,7 +82,7 @@ describe.skipIf(!available)("the GPU model on emulated kernels (needs a C++ comp
         ]
       : [[1, 2]],
   };
-  for (const [key, { config, files, name }] of spread(Object.entries(MODELS), 2)) {
+  for (const [key, { config, files, name }] of spread(Object.entries(MODELS), 4)) {
     it(`agrees with a float64 reference: ${name}`, async () => {
       const model = join(folder, key);
       const tensors = writeRandomModel(model, config, files);

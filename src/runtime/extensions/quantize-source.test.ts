@@ -19,7 +19,7 @@ describe.skipIf(spawnSync("nvcc", ["--version"]).status !== 0)("nvcc", () => {
     { dtype: "f16", format: "e4m3", blockSize: 64, op: "sum", numRanks: 5 },
     { dtype: "f32", format: "e5m2", blockSize: 1024, op: "avg", numRanks: 4 },
   ] as const;
-  it.each(spread(kernels, 2).map((kernel, index) => [index, kernel] as const))(
+  it.each(spread(kernels, 4).map((kernel, index) => [index, kernel] as const))(
     `compiles source %i, %j, without a warning for ${isFull ? "sm_80, sm_90 and sm_100" : "one of sm_80, sm_90 and sm_100"}`,
     { timeout: 600_000 },
     (index, kernel) => {
