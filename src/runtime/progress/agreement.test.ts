@@ -1,6 +1,6 @@
 /** Agreement of two members of a group, far from its first call. */
 import { describe, expect, it } from "vitest";
-import { AbortedError, type MismatchError } from "../../core/index.ts";
+import { AbortedError, type ChoraleError, type MismatchError } from "../../core/index.ts";
 import { mixedRegistrations } from "../backends/nccl/registrations.ts";
 import { packCall } from "../comm/index.ts";
 import { controlBytes } from "../memory/control-layout.ts";
@@ -184,6 +184,34 @@ describe("what is published as a hash alone", () => {
     expect((inOwnWords(told, 0, [mine]) as MismatchError).message).toBe(told.message);
     const other = new AbortedError("no mismatch");
     expect(inOwnWords(other, 0, [theirs])).toBe(other);
+  });
+
+  it("tells of the step behind a call, also where the lengths differ", () => {
+    const step = (agreed: string) => ({ redop: "sum", epilogue: { agreed } }) as const;
+    type Call = readonly [number, Parameters<CallSequence["of"]>[3]];
+    const both = (theirs: Call, mine: Call) => {
+      const [a, b] = members(1);
+      const arrivals = [theirs, mine].map(([part, extras]) =>
+        new CallSequence(2).of("all_reduce", "f32", part, extras),
+      );
+      expect(a.announce(arrivals.slice(0, 1))).toBeUndefined();
+      const told = b.announce(arrivals.slice(1)) as MismatchError;
+      const callsOf = (error: ChoraleError) =>
+        (error as MismatchError).sides.map(({ call }) => call.replace(/ \(hash [0-9a-f]{8}\)$/, ""));
+      // To the member that told it, and to the other one.
+      return [callsOf(told), callsOf(inOwnWords(told, 0, arrivals.slice(0, 1)))];
+    };
+    const norm = "with norm behind it";
+    const longer = [`all_reduce(f32[5], sum) ${norm}`, `all_reduce(f32[4], sum) ${norm}`];
+    expect(both([5, step("norm")], [4, step("norm")])).toEqual([longer, longer]);
+    const [heard, own] = both([5, { redop: "sum" }], [4, step("norm")]);
+    const other = "with another algorithm or another step or none behind it";
+    expect(heard).toEqual([`all_reduce(f32[5], sum) ${other}`, `all_reduce(f32[4], sum) ${norm}`]);
+    expect(own).toEqual(["all_reduce(f32[5], sum)", `all_reduce(f32[4], sum) ${norm}`]);
+    expect(both([4, step("other")], [4, step("norm")])[1]).toEqual([
+      "all_reduce(f32[4], sum) with other behind it",
+      `all_reduce(f32[4], sum) ${norm}`,
+    ]);
   });
 
   it("shows the lengths beyond 2^32 that differ", () => {

@@ -1,7 +1,7 @@
 /** How two members' calls differ, in words: for backends on call-queue.ts, and tcp. The calls themselves are told by describeWords of comm/. */
 import { type ChoraleError, MismatchError } from "../../core/index.ts";
 import { describeWords, unpackCall } from "../comm/index.ts";
-import type { Arrival } from "./call-sequence.ts";
+import { type Arrival, BEHIND_IT } from "./call-sequence.ts";
 
 /** The three words of a fingerprint (comm/call-fingerprint.ts). */
 interface PrintWords {
@@ -31,10 +31,14 @@ function inHash(print: PrintWords, what: string | undefined): string {
   return what === undefined ? textOfHash(print) : ` with ${what}${textOfHash(print)}`;
 }
 
-/** What distinguishes another member's call with the same two words; `undefined` where only its length can differ. */
-function otherOf(call: number): string | undefined {
+/** Whether a member's words tell of an epilogue, which is a part of what the call does. */
+const hasEpilogue = (hashed: string | undefined) => hashed?.includes(BEHIND_IT) === true;
+
+/** What distinguishes another member's call; `undefined` where only its length can differ. @param hashed of this member's */
+function otherOf(call: number, hashed: string | undefined): string | undefined {
   const { op, redop } = unpackCall(call);
   const others = [
+    ...(hasEpilogue(hashed) ? ["another algorithm", "another step or none behind it"] : []),
     ...(redop === "preMulSum" ? ["another scalar"] : []),
     ...(op === "all_gather_v" || op === "reduce_scatter_v" ? ["other counts"] : []),
   ];
@@ -45,12 +49,14 @@ function otherOf(call: number): string | undefined {
 export function disagreement(group: string, place: number, mine: CallSide, theirs: CallSide): MismatchError {
   const words = ({ print, before = "", after = "" }: CallSide) =>
     before + describeWords(print.call, print.count >>> 0) + after;
-  // Of the other member's differing values only a hash is known.
   const isAlike = words(mine) === words(theirs);
-  const rest = isAlike ? [inHash(mine.print, mine.hashed), inHash(theirs.print, otherOf(mine.print.call))] : ["", ""];
+  const isTold = isAlike || hasEpilogue(mine.hashed);
+  const isSameOp = unpackCall(mine.print.call).op === unpackCall(theirs.print.call).op;
+  // Of the other member's differing values only a hash is known.
+  const theirHashed = mine.print.hash === theirs.print.hash ? mine.hashed : otherOf(mine.print.call, mine.hashed);
   const sides = [
-    { rank: mine.rank, call: words(mine) + rest[0] },
-    { rank: theirs.rank, call: words(theirs) + rest[1] },
+    { rank: mine.rank, call: words(mine) + (isTold ? inHash(mine.print, mine.hashed) : "") },
+    { rank: theirs.rank, call: words(theirs) + (isTold && isSameOp ? inHash(theirs.print, theirHashed) : "") },
   ].sort((x, y) => x.rank - y.rank);
   return new MismatchError(`ranks of ${group} disagree on operation #${place}`, sides);
 }
@@ -65,7 +71,7 @@ export function inOwnWords(error: ChoraleError, rank: number, arrivals: readonly
   const sides = error.sides.map((side) => {
     const own = arrivals.find(({ print }) => side.rank === rank && side.call.endsWith(textOfHash(print)));
     const words = own?.hashed?.();
-    if (own === undefined || words === undefined || side.call.includes(` with ${words} (`)) return side;
+    if (own === undefined || (words !== undefined && side.call.includes(` with ${words} (`))) return side;
     return { ...side, call: side.call.replace(HASH_ALONE, () => inHash(own.print, words)) };
   });
   return new MismatchError(error.message.split("\n")[0] ?? "", sides);

@@ -46,6 +46,9 @@ export interface Extras {
   readonly recvCounts?: readonly number[] | undefined;
 }
 
+/** How words end that tell of an epilogue. */
+export const BEHIND_IT = " behind it";
+
 /** What all ranks agree on and whose hash alone is published. */
 function hashedInWords(extras: Extras): string {
   const { redop, counts } = extras;
@@ -58,7 +61,7 @@ function hashedInWords(extras: Extras): string {
 /** Of that, what is text. */
 function wordsOf({ epilogue, algorithm }: Extras): readonly string[] {
   return [
-    ...(epilogue === undefined ? [] : [`${epilogue.agreed} behind it`]),
+    ...(epilogue === undefined ? [] : [`${epilogue.agreed}${BEHIND_IT}`]),
     ...(algorithm === undefined ? [] : [`algorithm ${algorithm}`]),
   ];
 }
