@@ -27,8 +27,8 @@ it.skipIf(!available).each([
     ...worldOf(),
     timeoutMs: 10_000,
     backendOptions: { choices },
-    data: by,
-    run: async (world, by) => {
+    data: { by, isIssued: new Int32Array(new SharedArrayBuffer(4)) },
+    run: async (world, { by, isIssued }) => {
       const { algorithm } = await import("chorale/algorithms");
       const { allReduceResidualRmsNorm } = await import("chorale/extensions");
       const comm = world.comm as import("chorale/nccl").NcclCommunicator;
@@ -56,8 +56,16 @@ it.skipIf(!available).each([
           (error: Error & { code: string }) => error.code,
         );
       const said: string[] = [];
-      if (world.rank === 0) said.push(...(await Promise.all(calls.map((call) => hear(call())))));
-      else for (const call of calls) said.push(await hear(call()));
+      // Rank 0 makes all its calls before any plan is tried, rank 1 each when it knows of the last.
+      if (world.rank === 0) {
+        const made = calls.map((call) => hear(call()));
+        Atomics.store(isIssued, 0, 1);
+        Atomics.notify(isIssued, 0);
+        said.push(...(await Promise.all(made)));
+      } else {
+        Atomics.wait(isIssued, 0, 0, 10_000);
+        for (const call of calls) said.push(await hear(call()));
+      }
       const [input, output] = [inputs[0], outputs[0]] as [(typeof inputs)[0], (typeof inputs)[0]];
       const values = outputs.map((one) => Math.round(world.download(one)[0] as number));
       // The next number is the same on all.
