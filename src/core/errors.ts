@@ -209,12 +209,15 @@ export interface MismatchSide {
 /** Ranks of one group called different things. Thrown on every rank of the group. */
 export class MismatchError extends ChoraleError {
   readonly code = "MISMATCH";
+  /** The message without the sides. */
+  readonly problem: string;
   readonly sides: readonly MismatchSide[];
   constructor(problem: string, sides: readonly MismatchSide[], options?: ErrorOptions) {
     const lines = sides.map(
       (s) => `\n  rank ${s.rank}: ${s.call}${s.callSite === undefined ? "" : ` at ${s.callSite}`}`,
     );
     super(`${problem}${lines.join("")}`, options);
+    this.problem = problem;
     this.sides = sides;
   }
 }

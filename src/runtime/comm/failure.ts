@@ -36,7 +36,7 @@ export function failureOf(error: unknown): Failure {
     return { code: "RANK_FAILED", rank: error.rank, generation: error.generation, cause };
   }
   if (error instanceof MismatchError) {
-    return { code: "MISMATCH", problem: error.message.split("\n")[0] ?? "", sides: error.sides };
+    return { code: "MISMATCH", problem: error.problem, sides: error.sides };
   }
   if (error instanceof TimeoutError) {
     return { code: "TIMEOUT", op: error.op, timeoutMs: error.timeoutMs, ranks: error.ranks, callSite: error.callSite };

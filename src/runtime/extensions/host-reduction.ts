@@ -124,5 +124,5 @@ function withOwnCall(error: MismatchError, call: QuantizedCall, { ranks, rank }:
   const sides = error.sides.map((side) =>
     side.rank === ranks[rank] && side.call !== own ? { ...side, call: `${own}, by ${side.call}` } : side,
   );
-  return new MismatchError(error.message.split("\n")[0] ?? "", sides, { cause: error });
+  return new MismatchError(error.problem, sides, { cause: error });
 }

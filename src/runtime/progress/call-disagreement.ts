@@ -74,5 +74,5 @@ export function inOwnWords(error: ChoraleError, rank: number, arrivals: readonly
     if (own === undefined || (words !== undefined && side.call.includes(` with ${words} (`))) return side;
     return { ...side, call: side.call.replace(HASH_ALONE, () => inHash(own.print, words)) };
   });
-  return new MismatchError(error.message.split("\n")[0] ?? "", sides);
+  return new MismatchError(error.problem, sides);
 }
